@@ -14,6 +14,7 @@ checkpoint      what a checkpoint holds, and which is the newest whole one
 discovery       finding a swarm by the addresses of some of its peers
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
+offer/          text that a swarm offers to oracles without a corpus
 models/         its model, taken away: in a folder, in other formats, fine-tuned
 evaluator       measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind

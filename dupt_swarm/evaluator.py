@@ -35,6 +35,7 @@ from dupt_swarm.node.record import (
     RecordUpdate,
     SampleRecord,
 )
+from dupt_swarm.offer.stock import open_stock
 from dupt_swarm.settings import DATASET_PATTERN, EvaluatorSettings
 from dupt_swarm.swarm import Swarm
 
@@ -42,6 +43,7 @@ LOOK_SECONDS = 0.5
 # Of `SAMPLE_BYTES_MAX`, so that there is room for what the model writes.
 PROMPT_BYTES_MAX = 200
 TEMPERATURE, TOP_K, SEED = 0.8, 40, 0
+HELD_OUT = "held-out"  # of the text that the swarm offers
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Evaluator:
         Args:
             swarm: an open membership as evaluator.
             settings: data and device.
-            progress: called with (bytes done, bytes in all) while a corpus is tokenised.
+            progress: called with (done, in all) while a corpus is tokenised or fetched.
             alive: called again and again with what it does: ``measuring`` or ``waiting``.
 
         Raises:
@@ -110,7 +112,10 @@ class Evaluator:
         self._swarm, self._settings, self._alive = swarm, settings, alive
         self._device = choose_device(settings.device)
         tokenizer = Tokenizer.of(manifest, swarm.tokenizer)
-        self.objective = kind_of(manifest).open(manifest, tokenizer, settings, swarm.folder.tokens, progress)
+        offered = open_stock(swarm, progress, to_train=False) if settings.corpus is None else None
+        self.objective = kind_of(manifest).open(
+            manifest, tokenizer, settings, swarm.folder.tokens, progress, offered
+        )
         self._model = build_model(manifest).to(self._device)
         self._parameters = list(self._model.parameters())
         if layout_of(self._parameters) != swarm.layout:
@@ -186,12 +191,14 @@ class Evaluator:
 
 
 def dataset_name(settings: EvaluatorSettings) -> str:
-    """The name of the corpus: from the settings, or else of its file or folder.
+    """The name of the corpus: from the settings, or else of its file or folder, or what the swarm holds out.
 
     Raises:
         UsageError: others would refuse a record with that name.
     """
     if not settings.dataset:
+        if settings.corpus is None:
+            return HELD_OUT
         stem = Path(settings.corpus).expanduser().absolute().name.partition(".")[0]
         return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:40] or "corpus"
     if not re.fullmatch(DATASET_PATTERN.strip("^$"), settings.dataset):

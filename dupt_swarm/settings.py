@@ -76,6 +76,7 @@ Role = Literal[PublishedRole, "observer"]
 
 LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
 RELAY_BYTES_MIN = 1 << 30  # of a relay that peers choose; libp2p's default are 128 KiB
+OF_THE_SWARM = "swarm"  # for a corpus' path: the text that the swarm offers
 BATCH_SIZE = 16  # sequences at once, where nothing else is said and no GPU has room for more
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"  # what an evaluator may call its corpus
 
@@ -100,6 +101,7 @@ class NodeSettings:
         chain: a file of the links of all rounds. None: they are kept in memory.
         pledges: a file of what this peer has signed of the last states. None: likewise.
         origins: a folder of anchors from which less than a quorum went on. None: they are not kept.
+        offer: a folder of text that the swarm offers, to serve and to fetch into. None: none is kept.
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
@@ -126,6 +128,7 @@ class NodeSettings:
     chain: Path | None = None
     pledges: Path | None = None
     origins: Path | None = None
+    offer: Path | None = None
     checkpoint: Path | None = None
     manifest: bytes = b""
     tokenizer: bytes = b""
@@ -151,26 +154,31 @@ class WeightedCorpus:
     """One corpus among several.
 
     Attributes:
-        path: a file, a folder or a glob of text.
+        path: a file, a folder or a glob of text; None: the text that the swarm offers.
         weight: a token of it is seen so many times as often as one of a corpus of weight 1, however large
             both are: with equal weights, several corpora are trained on as if they were one.
     """
 
-    path: Path
+    path: Path | None
     weight: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises UsageError: the weight is no positive number."""
         if not (math.isfinite(self.weight) and self.weight > 0):
             raise UsageError(
-                f"{self.path}: a corpus cannot have the weight {self.weight:g}; "
+                f"{self.name}: a corpus cannot have the weight {self.weight:g}; "
                 "give a positive number such as 0.3, or leave the corpus out",
                 setting="corpus",
             )
 
     def __str__(self) -> str:
         """As on a command line."""
-        return f"{self.path}" if self.weight == 1 else f"{self.path}:{self.weight:g}"
+        return self.name if self.weight == 1 else f"{self.name}:{self.weight:g}"
+
+    @property
+    def name(self) -> str:
+        """Its path, or the word for what the swarm offers."""
+        return OF_THE_SWARM if self.path is None else f"{self.path}"
 
 
 @dataclass(frozen=True)
@@ -178,8 +186,8 @@ class OracleSettings:
     """How an oracle trains on this machine.
 
     Attributes:
-        corpus: a file, a folder or a glob of text; or several, each with a weight. For a task a table of
-            labelled examples, or a folder of tables.
+        corpus: a file, a folder or a glob of text; or several, each with a weight; none: the text that the
+            swarm offers. For a task a table of labelled examples, or a folder of tables.
         field: the key of .jsonl and the column of .parquet that hold the text.
         language: of the dumps of Wikipedia there, read only those in this one; None: all.
         columns: of labelled examples: what a column is called there, by what it is, as in
@@ -198,7 +206,7 @@ class OracleSettings:
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
 
-    corpus: Path | Sequence[WeightedCorpus]
+    corpus: Path | Sequence[WeightedCorpus] = ()
     field: str = "text"
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
@@ -217,7 +225,9 @@ class OracleSettings:
     @property
     def corpora(self) -> Sequence[WeightedCorpus]:
         """All of them."""
-        return [WeightedCorpus(Path(self.corpus))] if isinstance(self.corpus, str | Path) else self.corpus
+        if isinstance(self.corpus, str | Path):
+            return [WeightedCorpus(Path(self.corpus))]
+        return self.corpus or [WeightedCorpus(None)]
 
 
 @dataclass(frozen=True)
@@ -225,7 +235,8 @@ class EvaluatorSettings:
     """How an evaluator measures on this machine.
 
     Attributes:
-        corpus: as an oracle's; all of it is measured on, nothing trained.
+        corpus: as an oracle's; all of it is measured on, nothing trained. None: what is held out of the text
+            that the swarm offers.
         dataset: what the others see it called; empty: the name of the file or folder.
         field: as an oracle's.
         language: likewise.
@@ -238,7 +249,7 @@ class EvaluatorSettings:
         sample_tokens: how much it writes at most.
     """
 
-    corpus: Path
+    corpus: Path | None = None
     dataset: str = ""
     field: str = "text"
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -253,4 +264,4 @@ class EvaluatorSettings:
     @property
     def corpora(self) -> Sequence[WeightedCorpus]:
         """The only one, as an oracle's are given."""
-        return [WeightedCorpus(Path(self.corpus))]
+        return [WeightedCorpus(None if self.corpus is None else Path(self.corpus))]

@@ -18,7 +18,16 @@ from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
 from dupt_swarm.errors import CheckpointError, ManifestError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.commands import Attest, CancelRound, EndRound, ReadVoters, Save
-from dupt_swarm.node.messages import Adopted, CatchingUp, Downloading, Joined, RoundResult, StateName, Traffic
+from dupt_swarm.node.messages import (
+    Adopted,
+    CatchingUp,
+    Downloading,
+    Joined,
+    OfferedName,
+    RoundResult,
+    StateName,
+    Traffic,
+)
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
@@ -150,6 +159,7 @@ class Swarm:
                     chain=folder.chain,
                     pledges=folder.pledges,
                     origins=folder.origins,
+                    offer=wish.offer or folder.offered.path,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     revoked=wish.revoked or folder.revoked,
                     tokenizer=wish.tokenizer or folder.tokenizer,
@@ -292,6 +302,10 @@ class Swarm:
         if checkpoint is not None:
             saved_at = checkpoint.stat().st_mtime
             self.publish(RecordUpdate(checkpoint_round=self._saved.round, checkpoint_time=saved_at))
+
+    def want_offered(self, files: Sequence[OfferedName]) -> None:
+        """Have these files of the swarm's offer come into the folder, the first one first; does not wait."""
+        self._node.want_offered(files)
 
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""

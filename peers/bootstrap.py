@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.command_line.join_line import join_line
-from dupt_swarm.disk.folders import REVOKED_FILE
+from dupt_swarm.disk.folders import OFFER_FOLDER, REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
@@ -72,7 +72,8 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
         key = _organisers_key(run, manifest.with_name(KEY_FILE), needed=not chosen["invitation"])
         chosen["invitation"] = chosen["invitation"] or _own_invitation(run, key)
         revoked = manifest.with_name(REVOKED_FILE)
-        settings = options.pick(NodeSettings, chosen, role="bootstrap", revoked=revoked)
+        offer = _check_offer(run, manifest.with_name(OFFER_FOLDER))
+        settings = options.pick(NodeSettings, chosen, role="bootstrap", revoked=revoked, offer=offer)
         os.nice(chosen["nice"])  # the node inherits it
         initial = _initial_parameters(run, manifest.with_name(INITIAL_FILE))
         with Swarm.create(run, tokenizer, initial, state_dir, settings) as swarm:
@@ -110,6 +111,26 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     if by_invitation:
         click.echo("with a token for each from `dupt-peer invite`, where organiser.key is", err=True)
     click.echo(line)
+
+
+def _check_offer(run: Manifest, folder: Path) -> Path:
+    """Where the text is that the swarm offers; if it is not all there, that is said."""
+    from dupt_swarm.offer.shard_list import ShardList
+
+    if run.offer:
+        listed = folder / run.offer.digest
+        shards = ShardList.read(listed.read_bytes()) if listed.is_file() else None
+        missing = (
+            [] if shards is None else [each for each in shards.files if not (folder / each.digest).is_file()]
+        )
+        if shards is None or missing:
+            lacks = "its list" if shards is None else f"{len(missing)} of its files"
+            click.echo(
+                f"note: this swarm offers text, and {folder} lacks {lacks}; copy there what `dupt-peer new "
+                "--offer` wrote, or others must have it",
+                err=True,
+            )
+    return folder
 
 
 def _organisers_key(run: Manifest, path: Path, *, needed: bool) -> Ed25519PrivateKey | None:

@@ -24,7 +24,7 @@ from peers.checks.report import Check
 @click.command("check")
 @options.initial_peers_if_any
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
-@options.corpora("What `join` would train on.", required=False)
+@options.corpora("What `join` would train on.")
 @options.data
 @options.room
 @options.max_disk
@@ -100,11 +100,10 @@ def _check_machine(
     footprint = estimate_footprint(manifest, oracle.batch_size, kind or "cpu") if manifest else None
     if kind:
         checks += machine.check_memory(kind, oracle.device, footprint)
-    text_bytes = 0
-    if oracle.corpora:
-        about_corpora, text_bytes = machine.check_data(oracle, manifest)
-        checks += about_corpora
+    about_corpora, text_bytes = machine.check_data(oracle, manifest)
+    checks += about_corpora
     if manifest and footprint:
         needed = footprint.disk + machine.token_bytes(text_bytes, manifest)
+        needed += machine.offered_bytes(oracle, manifest)
     swarm_id = manifest.swarm_id if manifest else ""
     return [*checks, machine.check_disk(state_dir or default_state_dir(), swarm_id, needed, max_disk)]

@@ -28,11 +28,16 @@ if TYPE_CHECKING:
 @options.initial_peers
 @click.option(
     "--corpus",
-    required=True,
+    default=None,
     metavar="PATH",
-    help="Text, or for a task labelled examples, that no oracle trains on. It never leaves this machine.",
+    help="Text, or for a task labelled examples, that no oracle trains on. It never leaves this machine. "
+    "[default: what is held out of the text that the swarm offers]",
 )
-@click.option("--dataset", default="", help="The corpus's public name. [default: name of the file or folder]")
+@click.option(
+    "--dataset",
+    default="",
+    help="The corpus's public name. [default: name of the file or folder; of the swarm's `held-out`]",
+)
 @options.data
 @options.batch_size
 @click.option(
@@ -66,7 +71,7 @@ if TYPE_CHECKING:
 def command(
     initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, once: bool, **chosen: Any
 ) -> None:
-    """Follow a swarm, and measure each new state on a corpus of your own: bits per byte, or accuracy.
+    """Follow a swarm, and measure each new state on a corpus of your own, or of the swarm.
 
     Prints a line for each, and publishes it, signed, for all to see. It trains nothing.
     """
@@ -88,7 +93,7 @@ def command(
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             control = PeerControl(swarm, "evaluator", settings.name)
             with serve_control(swarm.folder.path, control.actions):
-                progress = control.beaten_by(log.tokenising)
+                progress = control.beaten_by(log.preparing)
                 evaluator = Evaluator(
                     swarm, own, progress, lambda doing: control.beat(doing, swarm.state.round)
                 )

@@ -1,4 +1,4 @@
-"""``dupt-peer join``: an oracle that trains on its own corpus."""
+"""``dupt-peer join``: an oracle that trains on its own corpus, or on text that the swarm offers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @options.initial_peers
 @options.corpora(
     "File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia; for a task "
-    "labelled examples in .csv .jsonl .parquet. It never leaves this machine."
+    "labelled examples in .csv .jsonl .parquet."
 )
 @options.data
 @options.room
@@ -75,7 +75,9 @@ if TYPE_CHECKING:
 @options.as_json
 @command_errors
 def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, **chosen: Any) -> None:
-    """Join a swarm as an oracle: train its model on your own corpus, and average with the others.
+    """Join a swarm as an oracle: train its model, and average with the others.
+
+    It trains on text that the swarm offers, or on a corpus of your own, which never leaves this machine.
 
     Ctrl-C saves a checkpoint and leaves; the same command resumes from it.
     """
@@ -106,13 +108,13 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
             swarm.folder.limit(chosen["max_disk"])
             control = PeerControl(swarm, "oracle", settings.name)
             with serve_control(swarm.folder.path, control.actions):
-                progress = control.beaten_by(screen.tokenising)
+                progress = control.beaten_by(screen.preparing)
                 oracle = Oracle(swarm, own, progress)
                 if chosen["metrics_addr"] is not None:
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
-                _begin(screen, describe(swarm, oracle, settings, chosen["corpus"]), oracle.objective)
+                _begin(screen, describe(swarm, oracle, settings, own.corpora), oracle.objective)
                 oracle.run(lambda status: _report(status, swarm, control, metrics, screen))
             summary = summarise(oracle)
         screen.say("left the swarm; the same command resumes from the checkpoint")
@@ -143,10 +145,17 @@ def describe(
         manifest=swarm.manifest,
         weights=count_values(swarm.layout),
         device=describe_device(settings.device),
-        corpus=f"{', '.join(map(str, corpora))}: {amount(oracle.objective.size)} {oracle.objective.unit}",
+        corpus=f"{_named(swarm, corpora)}: {amount(oracle.objective.size)} {oracle.objective.unit}",
         max_upload=settings.max_upload,
         max_download=settings.max_download,
     )
+
+
+def _named(swarm: Swarm, corpora: Sequence[WeightedCorpus]) -> str:
+    """The corpora on the screen; alone, what the swarm offers has its title there."""
+    if len(corpora) == 1 and corpora[0].path is None:
+        return swarm.manifest.offer.described
+    return ", ".join(map(str, corpora))
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:

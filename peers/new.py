@@ -1,18 +1,23 @@
-"""``dupt-peer new``: a manifest from a preset with a tokenizer of its own, or from a model that exists."""
+"""``dupt-peer new``: a manifest from a preset with a tokenizer of its own, or from a model that exists.
+
+With text that the swarm offers, if that is wanted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import ValidationError
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
-from dupt_swarm.errors import UsageError
+from dupt_swarm.disk.folders import OFFER_FOLDER
+from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
@@ -22,6 +27,9 @@ from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes
 from dupt_swarm.tasks import TASKS
 from peers import options
 from peers.screen.words import about_left_out
+
+if TYPE_CHECKING:
+    from dupt_swarm.learning.tokenizer import Tokenizer
 
 PRESET = "tiny"
 OF_TASKS = ("task", "labels", "lm_weight")
@@ -52,7 +60,20 @@ def _sizes() -> Iterator[str]:
     "--corpus",
     default=None,
     metavar="PATH",
-    help="File, folder or glob of text that the tokenizer learns from. Not with --from.",
+    help="File, folder or glob of text that the tokenizer learns from. Not with --from. "
+    "[default: all that is offered]",
+)
+@click.option(
+    "--offer",
+    "offers",
+    multiple=True,
+    metavar="PATH",
+    help="Public text, as for --corpus, that the swarm offers to oracles without a corpus. Repeatable.",
+)
+@click.option("--offer-title", default="", help="What it is called. [default: the name of the first PATH]")
+@click.option("--offer-source", default="", help="Where it is from, such as an address.")
+@click.option(
+    "--offer-licence", default="", help="Under which everybody may pass it on, such as CC-BY-SA-4.0."
 )
 @options.field
 @options.language
@@ -91,15 +112,113 @@ def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any)
 
     With --from the swarm begins from a model, whose weights go into initial.safetensors beside it; with
     --task oracles join with labelled examples of their own.
+
+    With --offer it writes a folder offer, too: the text in shards, which the first peer serves from beside
+    MANIFEST and oracles pass on. All see it; what oracles bring themselves stays private.
     """
     name = name or manifest.stem
+    offering = Offering.of(chosen)
     if model is None:
-        _write_preset(manifest, name=name, **chosen)
+        _write_preset(manifest, name=name, offering=offering, **chosen)
         return
     for option, reason in NOT_FROM_A_MODEL.items():
         if chosen[option] is not None:
             raise UsageError(f"{reason}; leave it out", setting=option)
-    write_from(manifest, model, options.pick(Wanted, chosen, name=name))
+    write_from(manifest, model, options.pick(Wanted, chosen, name=name, offering=offering))
+
+
+@dataclass(frozen=True)
+class Offering:
+    """Text that a swarm is to offer.
+
+    Attributes:
+        texts: which; none: nothing is offered.
+        title: what it is called.
+        source: where it is from.
+        licence: under which it may be passed on.
+    """
+
+    texts: Sequence[TextFiles] = ()
+    title: str = ""
+    source: str = ""
+    licence: str = ""
+
+    @classmethod
+    def of(cls, chosen: dict[str, Any]) -> Offering:
+        """What the options say.
+
+        Raises:
+            UsageError: they do not go together.
+            CorpusError: the text cannot be read.
+        """
+        texts = [options.pick(TextFiles, chosen, path=path) for path in chosen["offers"]]
+        about = {name: chosen[f"offer_{name}"] for name in ("title", "source", "licence")}
+        if not texts:
+            for name, value in about.items():
+                if value:
+                    raise UsageError("it takes text to offer", setting=(f"offer_{name}", "offers"))
+            return cls()
+        if not about["licence"]:
+            raise UsageError(
+                "everybody passes it on: say under which licence they may, such as CC-BY-SA-4.0",
+                setting="offer_licence",
+            )
+        if chosen["task"] is not None:
+            raise UsageError(
+                "a task is learnt from labelled examples, not from text", setting=("offers", "task")
+            )
+        for text in texts:
+            text.check()
+        about["title"] = about["title"] or Path(texts[0].path).expanduser().absolute().name
+        return cls(texts, **about)
+
+    def write(self, manifest: Manifest, tokenizer: Tokenizer, path: Path) -> Manifest:
+        """Write it beside the manifest's ``path``; the manifest that names it.
+
+        Raises:
+            CorpusError: there is too little, or too much.
+            UsageError: it cannot be written.
+        """
+        if not self.texts:
+            return manifest
+        from dupt_swarm.offer.cutting import cut_offer
+
+        listed, left_out = cut_offer(
+            self.texts,
+            tokenizer,
+            offer_of(path),
+            context_length=manifest.model.context_length,
+            seed=manifest.seed,
+        )
+        _say_left_out(left_out)
+        table = {
+            "digest": listed.digest,
+            "tokens": listed.tokens,
+            **{name: getattr(self, name) for name in ("title", "source", "licence")},
+        }
+        click.echo(
+            f"the swarm offers {listed.tokens:,} tokens in {len(listed.shards)} shards, in {offer_of(path)}; "
+            f"{listed.held_out.tokens:,} are held out",
+            err=True,
+        )
+        return with_tables(manifest, offer=table)
+
+
+def offer_of(manifest: Path) -> Path:
+    """Where the text is that the swarm offers: beside the manifest."""
+    return manifest.with_name(OFFER_FOLDER)
+
+
+def with_tables(manifest: Manifest, **tables: object) -> Manifest:
+    """``manifest`` with these tables in place of its own.
+
+    Raises:
+        ManifestError: they are not valid.
+    """
+    try:
+        return Manifest.model_validate(manifest.model_dump() | tables)
+    except ValidationError as error:
+        raise ManifestError(explain_invalid(error, Manifest, "the new manifest")) from error
 
 
 def check_free(*paths: Path) -> None:
@@ -121,6 +240,7 @@ def _write_preset(
     corpus: str | None,
     name: str,
     seed: int,
+    offering: Offering,
     **chosen: Any,
 ) -> None:
     """A swarm that learns language from random weights."""
@@ -129,19 +249,29 @@ def _write_preset(
             raise UsageError(
                 "a task is learnt by a pretrained model; give one too", setting=(option, "model")
             )
-    if corpus is None:
+    texts = offering.texts if corpus is None else [options.pick(TextFiles, chosen, path=corpus)]
+    if not texts:
         raise UsageError(
-            "give text for the tokenizer to learn from, or a model to begin with", setting=("corpus", "model")
+            "give text for the tokenizer to learn from, or to offer, or a model to begin with",
+            setting=("corpus", "offers", "model"),
         )
     tokenizer_path = manifest.with_name("tokenizer.json")
-    check_free(manifest, tokenizer_path)
+    check_free(manifest, tokenizer_path, *([offer_of(manifest)] if offering.texts else []))
     preset = preset or PRESET
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name, seed=seed, size=size, **check)  # type: ignore[arg-type]
 
-    text = options.pick(TextFiles, chosen, path=corpus)
-    written = write(manifest, preset, text, name=name, seed=seed, size=size, admission=chosen["admission"])
+    written = write(
+        manifest,
+        preset,
+        texts,
+        name=name,
+        seed=seed,
+        size=size,
+        admission=chosen["admission"],
+        offering=offering,
+    )
     click.echo(
         f"wrote {manifest} (swarm {written.swarm_id}), {tokenizer_path} and {key_of(manifest)}", err=True
     )
@@ -161,7 +291,7 @@ def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
         FileError: it cannot be written.
     """
     table = {"kind": admission, "organiser": public_hex(make_key(key_of(path)))}
-    return Manifest.model_validate(manifest.model_dump() | {"admission": table})
+    return with_tables(manifest, admission=table)
 
 
 def say_next(path: Path) -> None:
@@ -173,18 +303,19 @@ def say_next(path: Path) -> None:
 def write(
     path: Path,
     preset: str,
-    text: TextFiles,
+    texts: Sequence[TextFiles],
     *,
     name: str,
     seed: int,
     size: str | None = None,
     admission: str = "open",
+    offering: Offering = Offering(),
 ) -> Manifest:
     """Train the tokenizer, and write all files; the manifest last, so that it never lacks the others."""
     from dupt_swarm.learning.tokenizer import train_tokenizer
 
     wanted = load_preset(preset, size)["model"]["vocabulary_size"]
-    tokenizer = train_tokenizer(_read(text), wanted)
+    tokenizer = train_tokenizer(chain.from_iterable(map(_read, texts)), wanted)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
             f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "
@@ -202,6 +333,7 @@ def write(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokenizer.save(path.with_name("tokenizer.json"))
+        manifest = offering.write(manifest, tokenizer, path)
         manifest = organise(manifest, admission, path)
         path.write_text(manifest.to_toml(), encoding="utf-8")
     except OSError as error:
@@ -213,6 +345,10 @@ def _read(text: TextFiles) -> Iterator[str]:
     """It all, piece by piece; then it is said what was left out."""
     left_out: list[LeftOut] = []
     yield from (piece.text for piece in text.read(text.find(), left_out.append))
+    _say_left_out(left_out)
+
+
+def _say_left_out(left_out: Sequence[LeftOut]) -> None:
     for sentence in about_left_out(left_out):
         click.echo(f"note: {one_line(sentence)}", err=True)
 
@@ -231,6 +367,7 @@ class Wanted:
         labels: the task's, divided by commas.
         lm_weight: λ; None: the usual one.
         admission: whom it admits.
+        offering: text that it offers.
     """
 
     name: str
@@ -239,6 +376,7 @@ class Wanted:
     labels: str
     lm_weight: float | None
     admission: str
+    offering: Offering = Offering()
 
 
 def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
@@ -249,7 +387,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     """
     objective = _objective(wanted)
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
-    check_free(*files)
+    check_free(*files, *([offer_of(manifest)] if wanted.offering.texts else []))
     from dupt_swarm.models.beginning import begin_language, begin_task, write_beginning
     from dupt_swarm.models.saved_model import load_model
 
@@ -259,6 +397,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     else:
         written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
     manifest.parent.mkdir(parents=True, exist_ok=True)
+    written = wanted.offering.write(written, base.tokenizer, manifest)
     written = organise(written, wanted.admission, manifest)
     write_beginning(manifest, written, base.tokenizer, state)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.settings import BATCH_SIZE, NodeSettings, WeightedCorpus
+from dupt_swarm.settings import BATCH_SIZE, OF_THE_SWARM, NodeSettings, WeightedCorpus
 
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]
@@ -98,9 +98,13 @@ SEPARATOR = ";"  # in an environment variable, since paths have spaces and weigh
 def parse_corpus(text: str) -> WeightedCorpus:
     """A corpus and its weight; what exists as it is typed is a path without one.
 
+    The word ``swarm`` means the text that the swarm offers, whatever exists here; a folder is ``./swarm``.
+
     Raises:
         UsageError: neither, or the weight is no positive number.
     """
+    if text == OF_THE_SWARM:
+        return WeightedCorpus(None)
     path, colon, weight = text.rpartition(":")
     if not colon or _is_there(text):
         return WeightedCorpus(Path(text))
@@ -110,7 +114,7 @@ def parse_corpus(text: str) -> WeightedCorpus:
             f"`{text}`: no such file or folder, and what follows its last colon is no weight; "
             "write PATH, or PATH:WEIGHT with a number such as 0.3"
         )
-    return WeightedCorpus(Path(path), number)
+    return WeightedCorpus(None if path == OF_THE_SWARM else Path(path), number)
 
 
 def _number(text: str) -> float | None:
@@ -124,6 +128,11 @@ def _is_there(text: str) -> bool:
     """Whether a path or a glob leads to anything."""
     path = os.path.expanduser(text)  # noqa: PTH111 (Path.expanduser raises for an unknown user)
     return os.path.lexists(path) or any(glob.iglob(path, recursive=True))  # noqa: PTH207
+
+
+def _is_empty(folder: str) -> bool:
+    path = Path(folder)
+    return path.is_dir() and not any(path.iterdir())
 
 
 class CorpusType(_CorpusType):
@@ -143,8 +152,11 @@ class CorpusType(_CorpusType):
             self.fail(str(error), param, ctx)
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """The corpora in an environment variable."""
-        return [one.strip() for one in rv.split(SEPARATOR) if one.strip()]
+        """The corpora in an environment variable.
+
+        An empty folder is none: in the image /corpus is there whether something is mounted on it or not.
+        """
+        return [one.strip() for one in rv.split(SEPARATOR) if one.strip() and not _is_empty(one.strip())]
 
 
 CORPUS = CorpusType()
@@ -244,7 +256,8 @@ max_disk = click.option(
     type=BYTES,
     default=None,
     metavar="BYTES",
-    help="What this swarm's folder may take of the disk, such as 20GB. [default: no limit]",
+    help="What this swarm's folder may take of the disk, such as 20GB; text that the swarm offers takes 2 GB "
+    "of it at most. [default: no limit]",
 )
 nice = click.option(
     "--nice",
@@ -332,16 +345,16 @@ running = together(
 looking = together(swarm_id, invitation, max_download)
 
 
-def corpora(help: str, *, required: bool = True) -> Decorator:
+def corpora(help: str) -> Decorator:
     """``--corpus``, repeatable."""
     return click.option(
         "--corpus",
         type=CORPUS,
         multiple=True,
-        required=required,
         metavar="PATH[:WEIGHT]",
         help=f"{help} Repeatable: a token of PATH:0.3 is seen 0.3 times as often as one of a corpus without "
-        "weight, however large both are. In DUPT_PEER_…_CORPUS several are separated by `;`.",
+        "weight, however large both are; `swarm` is the text that the swarm offers. In DUPT_PEER_…_CORPUS "
+        "several are separated by `;`. [default: swarm]",
     )
 
 

@@ -16,7 +16,16 @@ LAYERS = {
         *("manifest", "tasks", "presets", "settings", "organiser", "disk"),
         *("command_line", "fields", "speed", "errors", "version"),
     },
-    "composition": {"checkpoint", "discovery", "swarm", "optimizer", "oracle", "evaluator", "models"},
+    "composition": {
+        "checkpoint",
+        "discovery",
+        "swarm",
+        "offer",
+        "optimizer",
+        "oracle",
+        "evaluator",
+        "models",
+    },
     **{folder: {folder} for folder in ("learning", "replica", "node", "network", "metrics")},
 }
 # What programs import in the functions that need it, so that `--help` answers at once.

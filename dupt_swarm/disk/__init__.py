@@ -2,5 +2,6 @@
 
 folders         the state folder: a sub-folder per swarm and role
 files           atomic writes
+offered         text that a swarm offers, and which of it makes room for other
 limit           how much disk a folder takes, and how much it may
 """

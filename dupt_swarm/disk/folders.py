@@ -14,6 +14,7 @@ one of each may run on the same state folder. In each there is
                        chain.jsonl     the links of all rounds
                        pledges.json    what this peer has signed of the last states
                        origins/        anchors from which less than a quorum went on
+                       offer/          text that the swarm offers, see `disk.offered`
                        node.log
                        checkpoint-<number>/  see `checkpoint`
                        checkpoint-<number>.damaged/  one that could not be read
@@ -26,7 +27,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -35,6 +36,7 @@ import platformdirs
 
 from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically
 from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes
+from dupt_swarm.disk.offered import OfferedFolder
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.settings import Role
 
@@ -45,6 +47,7 @@ ADDRESS_BOOK_FILE = "peers.json"
 CHAIN_FILE = "chain.jsonl"
 INVITATION_FILE = "invitation"
 REVOKED_FILE = "revoked"
+OFFER_FOLDER = "offer"  # also beside the manifest, where `dupt-peer new --offer` has written it
 
 
 def default_state_dir() -> Path:
@@ -71,6 +74,7 @@ class SwarmFolder:
         chain: the links of all rounds.
         pledges: what this peer has signed of the last states.
         origins: anchors from which less than a quorum went on.
+        offered: text that the swarm offers.
         revoked: which invitations count no longer.
         log: the node's messages.
         tokens: the tokenised corpora.
@@ -87,7 +91,7 @@ class SwarmFolder:
         self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
         self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
         self.chain, self.pledges = self.path / CHAIN_FILE, self.path / "pledges.json"
-        self.origins = self.path / "origins"
+        self.origins, self.offered = self.path / "origins", OfferedFolder(self.path / OFFER_FOLDER)
         self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)
         try:
@@ -192,6 +196,23 @@ class SwarmFolder:
             shutil.rmtree(unfinished, ignore_errors=True)
         self._remove_checkpoints(CHECKPOINTS_KEPT)
 
+    def make_room_for_text(self, size: int, keep: Collection[str]) -> str:
+        """Make room for a file of the offer, of ``size`` bytes, by removing others but those to ``keep``.
+
+        A checkpoint as large as the last one has its room besides.
+
+        Returns:
+            Why there is none, with the remedy; or an empty string.
+        """
+        checkpoint = self.checkpoint
+        needed = size + (folder_bytes(checkpoint) if checkpoint else 0)
+
+        def problem() -> str:
+            return self.disk.problem(needed, "text and a checkpoint") or self.offered.problem(size)
+
+        self.offered.shrink(lambda: not problem(), keep)
+        return problem()
+
     def close(self) -> None:
         """Release the folder's lock."""
         self._lock.close()
@@ -201,6 +222,7 @@ class SwarmFolder:
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
             shutil.rmtree(self.origins, ignore_errors=True)
+            self.offered.shrink(lambda: not self.disk.problem(size, "a checkpoint"))
         if problem := self.disk.problem(size, "a checkpoint"):
             raise CheckpointError(f"no checkpoint was written: {problem}", setting="max_disk")
 

@@ -9,6 +9,7 @@ left_out         reads a corpus in spite of files that cannot be read
 shards           token ids on disk, memory-mapped
 corpus           documents to shards, split into training and held-out parts
 mixture          several corpora, each with a weight
+offered          text that comes in shards, a few at a time
 batches          shuffled blocks of tokens, of one corpus or several, resumable
 epochs           numbers in a new order in each epoch, resumable
 labelled/        examples of a task: tables read, encoded, dealt out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -76,12 +77,17 @@ def count_blocks(split: Split, context_length: int) -> int:
     Raises:
         CorpusError: the split is shorter than a block.
     """
-    blocks = (len(split) - 1) // context_length
+    blocks = blocks_in(len(split), context_length)
     if blocks < 1:
         raise CorpusError(
             f"there are {len(split)} tokens, but one block needs {context_length + 1}; give more text"
         )
     return blocks
+
+
+def blocks_in(tokens: int, context_length: int) -> int:
+    """How many whole blocks so many tokens make; each begins with the last token of the one before."""
+    return max(0, tokens - 1) // context_length
 
 
 def read_blocks(blocks: Sequence[tuple[Split, int]], context_length: int) -> Blocks:
@@ -105,6 +111,23 @@ def cut_step(manifest: Manifest, batch_size: int) -> tuple[int, int]:
     return sequences // micro_batches, micro_batches
 
 
+class BlockStream(Protocol):
+    """Blocks without end that come in an order of their own: an `OfferedBlocks`."""
+
+    @property
+    def count(self) -> int:
+        """How many there are before they come again."""
+
+    def take(self, number: int) -> list[tuple[Split, int]]:
+        """The next so many: of each its split and its number there."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position; serialisable as JSON."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a position."""
+
+
 class MixedBatches(EpochBatches[Blocks]):
     """The training blocks of one peer without end, in an order of its own in each epoch.
 
@@ -112,7 +135,7 @@ class MixedBatches(EpochBatches[Blocks]):
     counts blocks of the mixture, as that of `Batches` those of its only corpus.
 
     Attributes:
-        blocks: how many an epoch has of each corpus.
+        blocks: how many an epoch has of each corpus, and of the stream, if there is one, the last.
         tokens_per_example: k, the targets of a block.
     """
 
@@ -124,28 +147,33 @@ class MixedBatches(EpochBatches[Blocks]):
         batch_size: int,
         seed: int,
         peer: str,
+        stream: BlockStream | None = None,
     ) -> None:
         """``seed`` and ``peer`` decide the order of the blocks.
 
         Args:
             splits: the training tokens of each corpus.
-            weights: of each; positive. How many blocks that makes is rounded, to one at least.
+            weights: of each, and of the stream; positive. How many blocks that makes is rounded, to one at
+                least.
             context_length: k.
             batch_size: blocks of each batch.
             seed: the manifest's.
             peer: whose batches these are.
+            stream: more blocks, which come in their own order.
 
         Raises:
             CorpusError: a split is shorter than a block.
         """
         counts = [count_blocks(split, context_length) for split in splits]
+        self._orders = [shuffled(count, seed, peer) for count in counts]
+        self._stream = stream
+        counts += [stream.count] if stream is not None else []
         self.blocks = [
             max(1, round(count * (weight / max(weights))))
             for count, weight in zip(counts, weights, strict=True)
         ]
         self.tokens_per_example = self._context_length = context_length
         self._splits, self._batch_size = splits, batch_size
-        self._orders = [shuffled(count, seed, peer) for count in counts]
         self._ends = list(accumulate(self.blocks))
         super().__init__(self._ends[-1], seed, peer)
 
@@ -157,9 +185,24 @@ class MixedBatches(EpochBatches[Blocks]):
             blocks += [self._find(self._epoch, number) for number in numbers]
         return read_blocks(blocks, self._context_length)
 
+    def state_dict(self) -> dict[str, Any]:
+        """See `EpochBatches`; and the stream's."""
+        stream = {} if self._stream is None else {"stream": self._stream.state_dict()}
+        return super().state_dict() | stream
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """See `EpochBatches`; a stream that is new begins anew."""
+        super().load_state_dict(state)
+        if self._stream is not None and isinstance(state.get("stream"), dict):
+            self._stream.load_state_dict(state["stream"])
+
     def _find(self, epoch: int, number: int) -> tuple[Split, int]:
         """Which block of which corpus the ``number`` of an epoch means."""
         which = bisect_right(self._ends, number)
+        if which == len(self._splits):
+            assert self._stream is not None
+            [block] = self._stream.take(1)
+            return block
         order, dealt = self._orders[which], self.blocks[which]
         of_corpus = epoch * dealt + number - (self._ends[which] - dealt)
         return self._splits[which], int(order[of_corpus % len(order)])

@@ -24,7 +24,7 @@ import numpy as np
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Piece, Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles, problem_with
-from dupt_swarm.learning.shards import SHARD_TOKENS, Split, SplitWriter
+from dupt_swarm.learning.shards import SHARD_TOKENS, Split, SplitWriter, token_type
 from dupt_swarm.learning.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -113,7 +113,7 @@ class _Builder:
         self._block = context_length + 1
         self._seed = seed
         self._progress = progress or (lambda *_: None)
-        self._dtype = "<u2" if tokenizer.vocabulary_size <= 1 << 16 else "<u4"
+        self._dtype = token_type(tokenizer.vocabulary_size)
 
     def build(
         self, text: TextFiles, sources: Sequence[Source], folder: Path, made_from: dict[str, Any]

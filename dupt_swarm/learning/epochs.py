@@ -32,7 +32,7 @@ class EpochBatches(ABC, Generic[Batch]):
     def __next__(self) -> Batch:
         """The next batch."""
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """The epoch, and how many of its numbers were dealt out; serialisable as JSON."""
         return {"epoch": self._epoch, "position": self._position}
 

@@ -18,6 +18,8 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import INDEX, Corpus, Progress
 from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
+from dupt_swarm.learning.offered import OfferedText
+from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.wikipedia.articles import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
@@ -40,21 +42,19 @@ class WeightedText:
 
 
 def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]:
-    """The corpora that the settings name.
+    """The corpora on this machine that the settings name.
 
     Raises:
-        UsageError: there is none, or one is there twice, or a file is in two of them.
+        UsageError: one is there twice, or a file is in two of them.
     """
-    asked = _asks_for_language([one.path for one in settings.corpora])
+    own = [(one.path, one.weight) for one in settings.corpora if one.path is not None]
+    asked = _asks_for_language([path for path, _ in own])
     texts = [
         WeightedText(
-            TextFiles(one.path, settings.field, settings.strict, settings.language if asks else None),
-            one.weight,
+            TextFiles(path, settings.field, settings.strict, settings.language if asks else None), weight
         )
-        for one, asks in zip(settings.corpora, asked, strict=True)
+        for (path, weight), asks in zip(own, asked, strict=True)
     ]
-    if not texts:
-        raise UsageError("there is no corpus to train on; give one", setting="corpus")
     places = [_place(text.files.path) for text in texts]
     for number, text in enumerate(texts):
         if places[number] in places[:number]:
@@ -67,17 +67,42 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
     return texts
 
 
+def weight_of_offered(settings: OracleSettings | EvaluatorSettings) -> float | None:
+    """The weight of the text that the swarm offers; None: it is not asked for.
+
+    Raises:
+        UsageError: it is there twice.
+    """
+    weights = [one.weight for one in settings.corpora if one.path is None]
+    if len(weights) > 1:
+        raise UsageError(
+            "what the swarm offers is given twice; give it once, with the weight that it should have",
+            setting="corpus",
+        )
+    return weights[0] if weights else None
+
+
+@dataclass(frozen=True)
+class Offered:
+    """The text that the swarm offers, with its weight."""
+
+    text: OfferedText
+    weight: float = 1.0
+
+
 @dataclass(frozen=True)
 class Mixture:
-    """Tokenised corpora.
+    """Tokenised corpora, and what the swarm offers: one thing at least.
 
     Attributes:
-        corpora: one or more.
-        weights: of each.
+        corpora: those on this machine.
+        weights: of each of them.
+        offered: what the swarm offers, if that is asked for.
     """
 
     corpora: Sequence[Corpus]
     weights: Sequence[float]
+    offered: Offered | None = None
 
     @classmethod
     def prepare(
@@ -89,6 +114,7 @@ class Mixture:
         context_length: int,
         seed: int,
         progress: Progress | None = None,
+        offered: Offered | None = None,
     ) -> Self:
         """Open the tokenised corpora, each in a folder of its own in ``cache_dir``, or build them there.
 
@@ -109,12 +135,23 @@ class Mixture:
             )
             for text in texts
         ]
-        return cls(corpora, [text.weight for text in texts])
+        return cls(corpora, [text.weight for text in texts], offered)
 
     @property
     def train_tokens(self) -> int:
         """How many there are to train on."""
-        return sum(len(corpus.train) for corpus in self.corpora)
+        return sum(self._sizes)
+
+    @property
+    def held_out(self) -> list[Split]:
+        """What is held out of each, and of what the swarm offers, the last."""
+        offered = [] if self.offered is None else [self.offered.text.held_out]
+        return [*(corpus.held_out for corpus in self.corpora), *offered]
+
+    @property
+    def all_weights(self) -> list[float]:
+        """Likewise."""
+        return [*self.weights, *([] if self.offered is None else [self.offered.weight])]
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -123,11 +160,16 @@ class Mixture:
 
     @property
     def shares(self) -> list[float]:
-        """How much of the training each corpus is; together 1."""
+        """How much of the training each corpus is, and what the swarm offers, the last; together 1."""
         # The greatest weight is 1: no product grows beyond what a float can hold.
-        scaled = [weight / max(self.weights) for weight in self.weights]
-        amounts = [len(corpus.train) * weight for corpus, weight in zip(self.corpora, scaled, strict=True)]
+        scaled = [weight / max(self.all_weights) for weight in self.all_weights]
+        amounts = [size * weight for size, weight in zip(self._sizes, scaled, strict=True)]
         return [amount / sum(amounts) for amount in amounts]
+
+    @property
+    def _sizes(self) -> list[int]:
+        offered = [] if self.offered is None else [sum(self.offered.text.shards)]
+        return [*(len(corpus.train) for corpus in self.corpora), *offered]
 
 
 def _place(path: Path | str) -> Path:

@@ -16,6 +16,11 @@ TokenIds = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 SHARD_TOKENS = 1 << 28
 
 
+def token_type(vocabulary_size: int) -> str:
+    """How numpy calls the smallest of such numbers that holds all ids of a vocabulary."""
+    return "<u2" if vocabulary_size <= 1 << 16 else "<u4"
+
+
 class Split:
     """The tokens of one split of a corpus, read as if its shards were one array."""
 

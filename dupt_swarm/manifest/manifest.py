@@ -30,6 +30,7 @@ from dupt_swarm.manifest.tables import (
     Inner,
     Limits,
     Objective,
+    Offer,
     Outer,
     Rounds,
     StrategyTraits,
@@ -58,6 +59,7 @@ class Manifest(Table):
     aggregation: Aggregation = Aggregation()
     limits: Limits = Limits()
     admission: Admission = Admission()
+    offer: Offer = Offer()
 
     @field_validator("name")
     @classmethod
@@ -109,6 +111,15 @@ class Manifest(Table):
                 'aggregation.rule = "agreeing_mean" needs whole contributions, and with rounds.exchange = '
                 '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where '
                 "members trust one another"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _offer_fits(self) -> Self:
+        if self.offer and self.objective.supervised:
+            raise ValueError(
+                f'offer.digest names text, and objective.kind = "{self.objective.kind}" is learnt from '
+                "labelled examples; leave the offer out"
             )
         return self
 

@@ -13,6 +13,7 @@ from dupt_swarm.manifest.table import Table
 from dupt_swarm.tasks import TASKS, Task
 from dupt_swarm.tasks.task import AnswerKind
 
+TITLE_LENGTH_MAX = 200
 TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
 
 
@@ -297,6 +298,36 @@ class Admission(Table):
                 'everybody with kind = "open"'
             )
         return self
+
+
+class Offer(Table):
+    """Text that the swarm offers to oracles without a corpus; `dupt-peer new --offer` fills it in."""
+
+    digest: str = Field(
+        default="", description="of the list of its shards; empty: nothing is offered, all bring their own"
+    )
+    tokens: int = Field(default=0, ge=0, description="how many there are to train on")
+    title: str = Field(default="", max_length=TITLE_LENGTH_MAX, description="what the text is called")
+    source: str = Field(default="", max_length=TITLE_LENGTH_MAX, description="where it is from")
+    licence: str = Field(
+        default="", max_length=TITLE_LENGTH_MAX, description="under which everybody may pass it on"
+    )
+
+    @field_validator("digest")
+    @classmethod
+    def _hexadecimal(cls, value: str) -> str:
+        if value and not DIGEST.fullmatch(value):
+            raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new --offer` fills it in")
+        return value
+
+    @property
+    def described(self) -> str:
+        """Its title, and in parentheses its licence."""
+        return f"{self.title} ({self.licence})" if self.licence else self.title
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self.digest)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from dupt_swarm.network.rounds.session import Ended, Session
 from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.rounds.tally import Tally
 from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
@@ -74,6 +75,7 @@ class Participant:
         log: what the last rounds are computed from again.
         following: gets to where the others are.
         origins: anchors from which less than a quorum went on.
+        offered: text that the swarm offers.
         neighbours: keeps us connected.
         beginning: on whose word our first state was that one.
     """
@@ -89,6 +91,7 @@ class Participant:
     log: RoundLog
     following: Following
     origins: Origins
+    offered: OfferedFiles
     neighbours: Neighbours
     beginning: str
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
@@ -229,6 +232,11 @@ class Participant:
             self.origins.keep(session.before, computed.after)
         if not self._ending:
             self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
+
+    @property
+    def is_ending_a_round(self) -> bool:
+        """Whether it is at that."""
+        return bool(self._ending)
 
     @property
     def _me(self) -> str:
@@ -439,11 +447,13 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         log=log,
         following=following,
         origins=Origins(settings.origins),
+        offered=OfferedFiles(settings.offer, connection.exchange, connection.donors, host.tell),
         neighbours=neighbours,
         beginning=beginning,
     )
     deciding.accepts, deciding.on_left = node.judgement.accepts, node.on_left
     deciding.on_roll = node.on_roll
+    p2p.bandwidth.download.is_reserved = lambda: node.is_ending_a_round
     stack.push_async_callback(node.leave)
     node.serve()
     assert settings.role != "observer"
@@ -477,6 +487,7 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
     return (
         _keep_reachable(connection, node.host),
         node.neighbours.keep_forever(),
+        node.offered.fetch_forever(),
         FailureDetector(node.neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),

@@ -31,6 +31,7 @@ from dupt_swarm.node.commands import (
     ReadView,
     ReadVoters,
     Save,
+    WantOffered,
 )
 from dupt_swarm.node.messages import Joined
 from dupt_swarm.node.view import View
@@ -91,6 +92,9 @@ class NodeService:
                 return command.reply(self._participant.voters())
             case Attest(attestation):
                 self._participant.connection.exchange.attestation = attestation
+                return command.reply(None)
+            case WantOffered(files):
+                self._participant.offered.want(files)
                 return command.reply(None)
             case Save(path):
                 return command.reply(await self._participant.save(path))

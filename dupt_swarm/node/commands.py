@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
 
 from dupt_swarm.manifest.layout import Layout
-from dupt_swarm.node.messages import Adopted, AuditedRound, Checkup, Joined, Pulled, RoundResult, StateName
+from dupt_swarm.node.messages import (
+    Adopted,
+    AuditedRound,
+    Checkup,
+    Joined,
+    OfferedName,
+    Pulled,
+    RoundResult,
+    StateName,
+)
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
@@ -146,6 +155,13 @@ class Attest(Command[None]):
     """Pass on ``attestation``, what the organiser says of the swarm's state; see `organiser.attestation`."""
 
     attestation: str
+
+
+@dataclass(frozen=True)
+class WantOffered(Command[None]):
+    """Have these files of the swarm's offer soon, the first one first, and fetch no others any more."""
+
+    files: tuple[OfferedName, ...]
 
 
 @dataclass(frozen=True)

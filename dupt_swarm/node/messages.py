@@ -229,6 +229,21 @@ class Downloading:
 
 
 @dataclass(frozen=True)
+class OfferedName:
+    """A file of the swarm's offer: its digest, and how many bytes it has at most."""
+
+    digest: str
+    most: int
+
+
+@dataclass(frozen=True)
+class OfferedMissing:
+    """Told by the node unasked: nobody gave a file of the swarm's offer; it will be tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class LogLine:
     """Told by the node unasked: a line of its log."""
 

@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from dupt_swarm.node.commands import (
     Predecessor,
     Publish,
     ReadView,
+    WantOffered,
 )
 from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
@@ -33,6 +34,7 @@ from dupt_swarm.node.messages import (
     CatchingUp,
     Downloading,
     Joined,
+    OfferedName,
     RoundResult,
     StateName,
 )
@@ -73,6 +75,7 @@ class Node:
         self.hearing = Hearing(on_download)
         self.restarts: Counter[str] = Counter()
         self._published, self._publishing = RecordUpdate(), threading.Lock()
+        self._wanted = WantOffered(())
         self._log: Path | None = None
         self._membership: tuple[NodeSettings, Joined] | None = None
         self._closing = threading.Event()
@@ -146,6 +149,11 @@ class Node:
         with self._publishing:
             self._published |= update
         self._link.submit(Publish(update, now))
+
+    def want_offered(self, files: Sequence[OfferedName]) -> None:
+        """Have these files fetched, and no others any more; does not wait."""
+        self._wanted = WantOffered(tuple(files))
+        self._link.submit(self._wanted)
 
     def average(self, order: EndRound) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory."""
@@ -236,6 +244,7 @@ class Node:
         join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
         joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
         link.submit(Publish(self._published))
+        link.submit(self._wanted)
         return joined
 
 

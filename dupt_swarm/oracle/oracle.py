@@ -19,6 +19,7 @@ from dupt_swarm.learning.device import choose_device, limit_memory, maybe_compil
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
+from dupt_swarm.learning.mixture import weight_of_offered
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -27,9 +28,9 @@ from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import LossMeter, Trainer
-from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
+from dupt_swarm.offer.stock import open_stock
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.commands import Command, Commands
@@ -69,10 +70,11 @@ class Oracle:
         Args:
             swarm: an open membership as oracle.
             settings: data and device.
-            progress: called with (bytes done, bytes in all) while a corpus is tokenised.
+            progress: called with (done, in all) while a corpus is tokenised or fetched.
 
         Raises:
             CorpusError: the data are not usable.
+            NodeError: nobody gave the text that the swarm offers.
             DeviceError: the device is not there, or has not enough memory.
             CheckpointError: the checkpoint is damaged.
         """
@@ -80,8 +82,9 @@ class Oracle:
         device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
         limit_memory(device, settings.gpu_memory)
         self._threads = Threads(settings.threads, computing=device.type == "cpu")
+        offered = None if weight_of_offered(settings) is None else open_stock(swarm, progress)
         self.objective = kind_of(swarm.manifest).open(
-            swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress)
+            swarm.manifest, tokenizer, settings, swarm.folder.tokens, limited(swarm.folder, progress), offered
         )
         with needing_memory(device):
             self._trainer, self._optimizer, text = _build_trainer(
@@ -325,7 +328,7 @@ def _build_trainer(
         int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
     )
     model = build_model(manifest).to(device)
-    sequences = _at_once(manifest, settings, objective, model, device)
+    sequences = _at_once(swarm, settings, objective, model, device)
     text = HeldOutText(objective, model, device, sequences)
     judge = Judge(
         list(model.parameters()),
@@ -342,19 +345,20 @@ def _build_trainer(
 
 
 def _at_once(
-    manifest: Manifest,
+    swarm: Swarm,
     settings: OracleSettings,
     objective: TrainingObjective,
     model: nn.Module,
     device: torch.device,
 ) -> int:
     """How many sequences to compute with at once."""
+    manifest = swarm.manifest
     context_length, parameters = manifest.model.context_length, parameter_count(model)
     if settings.batch_size is not None or device.type != "cuda":
         return sequences_at_once(settings.batch_size or BATCH_SIZE, parameters, context_length, device)
 
     def batch_of(sequences: int) -> Batch:
-        return next(objective.batches(sequences, "room")[0])
+        return next(objective.batches(sequences, swarm.peer_id)[0])
 
     # Of AdamW; of an optimizer that needs less, it is as well.
     moments = 2 * 4 * parameters

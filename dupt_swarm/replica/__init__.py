@@ -3,6 +3,7 @@
 state           the replica state: anchor, outer buffers, round, tokens
 first_state     the one of round 0
 blob            an index of chunk hashes, and the chunks; its digest names the state
+offered         files of text that a swarm offers, as blobs
 storage         a replica state on disk
 limits          the largest state that a joiner accepts
 outer           outer optimizers: state and average contribution to the next state

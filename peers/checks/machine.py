@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import psutil
 
 from dupt_swarm.command_line.exit_codes import message
+from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
+from dupt_swarm.disk.offered import TEXT_BYTES
 from dupt_swarm.errors import CorpusError, DeviceError, UsageError
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest
@@ -101,21 +103,32 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
 
 def check_data(data: OracleSettings, manifest: Manifest | None) -> tuple[list[Check], int]:
     """Whether a trainer can use the data, and how many bytes of text are to be tokenised onto the disk."""
-    from dupt_swarm.learning.mixture import texts_of
+    from dupt_swarm.learning.mixture import texts_of, weight_of_offered
 
     if manifest is not None and manifest.objective.supervised:
         return [check_examples(data, manifest)], 0
     try:
-        texts = texts_of(data)
+        texts, offered = texts_of(data), weight_of_offered(data) is not None
     except UsageError as error:
         return [Check("corpus", False, message(error))], 0
-    checks, sizes = zip(*(check_corpus(text.files) for text in texts), strict=True)
-    if len(texts) == 1:
-        return list(checks), sum(sizes)
+    found = [check_corpus(text.files) for text in texts]
     named = [
-        replace(check, name=f"corpus {text.files.path}") for check, text in zip(checks, texts, strict=True)
+        replace(check, name=f"corpus {text.files.path}")
+        for (check, _), text in zip(found, texts, strict=True)
     ]
-    return named, sum(sizes)
+    checks = named if len(data.corpora) > 1 else [check for check, _ in found]
+    return [*checks, *([check_offer(manifest)] if offered else [])], sum(size for _, size in found)
+
+
+def check_offer(manifest: Manifest | None) -> Check:
+    """Whether the swarm offers text to those who have none."""
+    if manifest is None:
+        hint = "give --manifest or --initial-peers to see whether the swarm offers text, or give --corpus"
+        return Check("corpus", None, "none of your own", hint)
+    if not manifest.offer:
+        return Check("corpus", False, "none of your own, and this swarm offers none", "give --corpus")
+    offer = manifest.offer
+    return Check("corpus", True, f"the swarm's text: {one_line(offer.described)}, {offer.tokens:,} tokens")
 
 
 def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
@@ -149,6 +162,17 @@ def check_corpus(text: TextFiles) -> tuple[Check, int]:
 def token_bytes(text_bytes: int, manifest: Manifest) -> float:
     """An estimate of the bytes that the tokens of this much text take."""
     return text_bytes / TEXT_BYTES_PER_TOKEN * (2 if manifest.model.vocabulary_size <= 1 << 16 else 4)
+
+
+def offered_bytes(data: OracleSettings, manifest: Manifest) -> float:
+    """What text that the swarm offers takes of the disk."""
+    from dupt_swarm.learning.mixture import weight_of_offered
+
+    if weight_of_offered(data) is None:
+        return 0.0
+    return min(
+        TEXT_BYTES, manifest.offer.tokens * (2 if manifest.tokenizer.vocabulary_size <= 1 << 16 else 4)
+    )
 
 
 def free_memory() -> int:

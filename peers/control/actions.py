@@ -51,10 +51,10 @@ class PeerControl:
         self._beaten = time.monotonic()
 
     def beaten_by(self, progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
-        """``progress`` of tokenising, each call of which is a sign of life too."""
+        """``progress`` of preparing the corpus, each call of which is a sign of life too."""
 
         def watched(done: int, total: int) -> None:
-            self.beat(self._state, self._round, f"tokenising {100 * done // max(total, 1)} %")
+            self.beat(self._state, self._round, f"preparing {100 * done // max(total, 1)} %")
             progress(done, total)
 
         return watched

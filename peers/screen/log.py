@@ -67,11 +67,11 @@ class Log:
             self._last = time.monotonic()
             self.say(f"fetching the state: {words.describe_download(progress)}")
 
-    def tokenising(self, done: int, total: int) -> None:
-        """How far the corpus is, in bytes."""
+    def preparing(self, done: int, total: int) -> None:
+        """How far the corpus is: being tokenised, in bytes, or fetched, in files."""
         if time.monotonic() - self._last > LOG_SECONDS or done == total:
             self._last = time.monotonic()
-            self.say(f"tokenising the corpus: {words.percent(done, total)}")
+            self.say(f"preparing the corpus: {words.percent(done, total)}")
 
     def begin(self, about: About) -> None:
         """The oracle is ready; what stays the same from now on."""

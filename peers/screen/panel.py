@@ -58,9 +58,9 @@ class Panel:
             full = words.bar(progress.bytes_done / max(progress.bytes_total, 1))
             self._draw([Text(f"fetching the state  {full} {words.describe_download(progress)}")])
 
-    def tokenising(self, done: int, total: int) -> None:
+    def preparing(self, done: int, total: int) -> None:
         full = words.bar(done / max(total, 1))
-        self._draw([Text(f"tokenising the corpus  {full} {words.percent(done, total)}")])
+        self._draw([Text(f"preparing the corpus  {full} {words.percent(done, total)}")])
 
     def begin(self, about: About) -> None:
         self._about, self._fetching = about, None

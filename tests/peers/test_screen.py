@@ -287,7 +287,7 @@ def draw(console: Console, **changed: object) -> None:
         panel = Panel(live)
         panel.say("joining \x1b[31mthe swarm")
         panel.downloading(Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1))
-        panel.tokenising(1, 2)
+        panel.preparing(1, 2)
         panel.begin(about(name="al\x1b]0;title\x07ice"))
         panel.show(status(**changed), VIEW, QUIET)  # type: ignore[arg-type]
         view = View(0.0, (*VIEW.peers, oracle("evil", 1.0, name="\x1b[2J\x9b31mboo\u202e")))

@@ -123,7 +123,7 @@ def test_while_it_tokenises(slow_swarm: Swarm, tmp_path: Path) -> None:
     words = (hashlib.sha256(str(number).encode()).hexdigest() for number in range(500_000))
     (tmp_path / "words.txt").write_text(" ".join(words))
     oracle = Joining(slow_swarm, tmp_path, tmp_path / "words.txt")
-    oracle.wait_for_activity("tokenising")
+    oracle.wait_for_activity("preparing")
     oracle.assert_it_ends_soon(checkpoint=False)
     assert not list((oracle.folder / "tokens").glob("*.building"))
 

@@ -18,8 +18,9 @@ from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.left_out import LeftOut
-from dupt_swarm.learning.mixture import Mixture, texts_of
+from dupt_swarm.learning.mixture import Mixture, Offered, texts_of, weight_of_offered
 from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -66,6 +67,12 @@ class Language:
                 "leave the columns out",
                 setting="columns",
             )
+        if weight_of_offered(settings) is not None and not manifest.offer:
+            raise UsageError(
+                f"swarm {manifest.swarm_id} offers no text; give your own: a file, folder or glob of .txt "
+                ".md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia, which never leaves this machine",
+                setting="corpus",
+            )
         for text in texts_of(settings):
             text.files.check()
 
@@ -77,7 +84,10 @@ class Language:
         settings: DataSettings,
         cache: Path,
         progress: Progress | None = None,
+        offered: OfferedText | None = None,
     ) -> Self:
+        weight = weight_of_offered(settings)
+        assert weight is None or offered is not None, "whoever asks for it is given it"
         mixture = Mixture.prepare(
             texts_of(settings),
             tokenizer,
@@ -85,23 +95,29 @@ class Language:
             context_length=manifest.model.context_length,
             seed=manifest.seed,
             progress=progress,
+            offered=None if weight is None or offered is None else Offered(offered, weight),
         )
         return cls(manifest, tokenizer, mixture)
 
-    def batches(self, sequences: int, peer: str) -> tuple[Batches | MixedBatches, int]:
+    def batches(self, sequences: int, peer: str) -> tuple[Batches | MixedBatches | OfferedBatches, int]:
         batch_size, micro_batches = cut_step(self._manifest, sequences)
-        splits = [corpus.train for corpus in self.mixture.corpora]
+        splits, offered = [corpus.train for corpus in self.mixture.corpora], self.mixture.offered
         order = (self._context_length, batch_size, self._manifest.seed, peer)
-        if len(splits) == 1:
+        if offered is None and len(splits) == 1:
             return Batches(splits[0], *order), micro_batches
-        return MixedBatches(splits, self.mixture.weights, *order), micro_batches
+        stream = None
+        if offered is not None:
+            stream = OfferedBlocks(offered.text, self._context_length, self._manifest.seed, peer)
+        if stream is not None and not splits:
+            return OfferedBatches(stream, self._context_length, batch_size), micro_batches
+        return MixedBatches(splits, self.mixture.all_weights, *order, stream), micro_batches
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
     ) -> Quality:
         """See `TrainingObjective`. Each corpus counts for its share of the training."""
         most = held_out_sequences(most, parameter_count(model), self._context_length, device)
-        splits, shares = [corpus.held_out for corpus in self.mixture.corpora], self.mixture.shares
+        splits, shares = self.mixture.held_out, self.mixture.shares
         parts = [
             [(split, min(max(1, round(most * share)), self._blocks(split)))]
             for split, share in zip(splits, shares, strict=True)
@@ -114,11 +130,10 @@ class Language:
     ) -> Quality:
         """See `TrainingObjective`. Each token counts the same."""
         part, left = [], sys.maxsize if most is None else most
-        for corpus in self.mixture.corpora:
-            for split in (corpus.train, corpus.held_out):
-                blocks = min(left, self._blocks(split))
-                part.append((split, blocks))
-                left -= blocks
+        for split in (*(corpus.train for corpus in self.mixture.corpora), *self.mixture.held_out):
+            blocks = min(left, self._blocks(split))
+            part.append((split, blocks))
+            left -= blocks
         [found] = self._measure(model, device, sequences, [part], look)
         return _quality(found)
 

@@ -20,6 +20,7 @@ from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
@@ -33,13 +34,20 @@ def tables_of(settings: DataSettings) -> LabelledFiles:
     """The labelled examples that the settings name.
 
     Raises:
-        UsageError: there are several corpora, for which only text has a mixture.
+        UsageError: there is none; or there are several, for which only text has a mixture.
     """
-    if len(settings.corpora) != 1:
+    paths = [one.path for one in settings.corpora if one.path is not None]
+    if len(settings.corpora) > 1:
         raise UsageError(
             "a task has one corpus of labelled examples; put the tables into one folder", setting="corpus"
         )
-    return LabelledFiles(settings.corpora[0].path, settings.columns)
+    if not paths:
+        raise UsageError(
+            "this swarm learns a task, and offers nothing for it; give labelled examples, in .csv .jsonl "
+            ".parquet",
+            setting="corpus",
+        )
+    return LabelledFiles(paths[0], settings.columns)
 
 
 class SupervisedTask:
@@ -82,9 +90,10 @@ class SupervisedTask:
         settings: DataSettings,
         cache: Path,
         progress: Progress | None = None,
+        offered: OfferedText | None = None,
     ) -> Self:
         """See `TrainingObjective`; examples are few, so nothing is kept in ``cache``."""
-        del cache, progress
+        del cache, progress, offered
         cls.check(manifest, settings)
         files = tables_of(settings)
         context_length = manifest.model.context_length

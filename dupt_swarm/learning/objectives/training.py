@@ -12,6 +12,7 @@ from torch import nn
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.left_out import LeftOut
+from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import BatchSource
@@ -22,7 +23,10 @@ DataSettings = OracleSettings | EvaluatorSettings
 
 
 class TrainingObjective(Protocol):
-    """One kind of objective, with data that never leave this machine; a part of them is held out."""
+    """One kind of objective, with data of this machine, which never leave it, or of the swarm.
+
+    A part of them is held out.
+    """
 
     @property
     def size(self) -> int:
@@ -65,6 +69,7 @@ class TrainingObjective(Protocol):
         settings: DataSettings,
         cache: Path,
         progress: Progress | None = None,
+        offered: OfferedText | None = None,
     ) -> TrainingObjective:
         """Read the data.
 
@@ -74,6 +79,7 @@ class TrainingObjective(Protocol):
             settings: where the data are.
             cache: a folder in which tokens may be kept.
             progress: called with (bytes done, bytes in all).
+            offered: the text that the swarm offers, if the settings ask for it.
 
         Raises:
             CorpusError: they cannot be read, or there is too little.
@@ -106,4 +112,7 @@ class TrainingObjective(Protocol):
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
-        """The same on all data, for those who train on nothing: on ``most`` blocks or examples at most."""
+        """The same on all data, for those who train on nothing: on ``most`` blocks or examples at most.
+
+        Of what the swarm offers these are those that are held out.
+        """

@@ -62,6 +62,11 @@ class Connection:
         """The swarm's."""
         return self.handshake.manifest
 
+    def donors(self) -> list[str]:
+        """Ids of the others who may have what all oracles and first peers have, or had lately."""
+        others = self.membership.look().without(self.membership.peer_id)
+        return [peer.peer_id for peer in (*others.oracles, *others.first_peers)]
+
 
 async def connect_to_swarm(
     settings: NodeSettings, host: Host, stack: AsyncExitStack, *, alone: bool

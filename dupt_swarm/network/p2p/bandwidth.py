@@ -18,6 +18,8 @@ BURST_SECONDS = 1.0
 # What is so short does not wait behind what is long, as far as it stays in this part of the rate.
 SHORT_BYTES, SHORT_RATIO = 16 << 10, 0.5
 GIVE_WAY_SECONDS = 0.05
+# What is in no hurry waits while a round is being ended, but not for ever: rounds may follow one another.
+RESERVED_SECONDS = 10.0
 # A round's messages must fit into this part of its time limit, so that a slow moment does not fail it.
 ROUND_RATIO = 0.5
 
@@ -27,6 +29,10 @@ class TokenBucket:
 
     A message may be larger than the burst: it goes as soon as anything is left, and those after it
     wait until its debt is paid. FIFO within each priority.
+
+    Attributes:
+        rate: that rate; None: no limit.
+        is_reserved: whether a round is being ended.
     """
 
     def __init__(
@@ -37,6 +43,7 @@ class TokenBucket:
     ) -> None:
         """``rate`` None: no limit. ``clock`` and ``sleep`` are for tests."""
         self.rate = rate
+        self.is_reserved: Callable[[], bool] = lambda: False
         self._clock, self._sleep = clock, sleep
         self._left, self._filled = (rate or 0.0) * BURST_SECONDS, clock()
         self._short = Budget(clock())
@@ -72,6 +79,13 @@ class TokenBucket:
     def charge(self, amount: int) -> None:
         """Let ``amount`` bytes pass at once; what comes next waits for them."""
         self._left -= amount
+
+    async def take_patiently(self, amount: int) -> None:
+        """As `take`, of what is in no hurry: after the round that is being ended, whatever the rate."""
+        until = self._clock() + RESERVED_SECONDS
+        while self.is_reserved() and self._clock() < until:
+            await self._sleep(GIVE_WAY_SECONDS)
+        await self.take(amount)
 
     def give_back(self, amount: int) -> None:
         """Return ``amount`` bytes that were not sent after all."""

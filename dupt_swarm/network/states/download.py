@@ -20,6 +20,7 @@ from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.replica.contribution import CONTRIBUTION
+from dupt_swarm.replica.offered import HEADER
 from dupt_swarm.speed import Speed
 
 logger = logging.getLogger(__name__)
@@ -206,7 +207,9 @@ class Download:
         """
         self._assembly, self._ask, self._backoff, self._tell = assembly, ask, avoided, tell
         self._bucket = bucket or TokenBucket(None)
-        self._urgent = assembly.index.header.get("kind") == CONTRIBUTION  # a group waits for it
+        kind = assembly.index.header.get("kind")
+        self._urgent = kind == CONTRIBUTION  # a group waits for it
+        self._patient = kind == HEADER["kind"]  # nobody does
         self._queue: ChunkQueue[Donor] = ChunkQueue(assembly.missing)
         self._donors: dict[str, Donor] = {}
         self._speed, self._reported = Speed(), 0.0
@@ -338,7 +341,10 @@ class Download:
 
     async def _request(self, donor: Donor, numbers: list[int]) -> None:
         expected = sum(self._assembly.index.chunk_sizes[number] for number in numbers)
-        await self._bucket.take(expected, urgent=self._urgent)
+        if self._patient:
+            await self._bucket.take_patiently(expected)
+        else:
+            await self._bucket.take(expected, urgent=self._urgent)
         self._queue.sent(donor, numbers)
         try:
             async with aclosing(self._ask(donor.peer, numbers)) as replies:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Protocol, Self
 
@@ -30,6 +30,7 @@ from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.offered import HEADER
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord
 from dupt_swarm.replica.state import KIND
 
@@ -129,6 +130,11 @@ class IndexMessage:
         return cls(Index.parse(data))
 
 
+async def _no_file(digest: str) -> None:
+    """There are none."""
+    del digest
+
+
 class Shelf(Protocol):
     """Blobs to serve."""
 
@@ -154,10 +160,12 @@ class Exchange:
         self.attestation = ""
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
+        self._read_file: Callable[[str], Awaitable[Blob | None]] = _no_file
         self._links: Callable[[Sequence[str]], Iterable[Link]] = lambda _: ()
         self._begins: Callable[[], BeginningRecord | None] = lambda: None
         self._slots = UploadSlots.within(p2p.bandwidth.upload.rate)
         self._small_slots = UploadSlots(SMALL_SLOTS)
+        self._file_slots = UploadSlots.within(p2p.bandwidth.upload.rate)
         self._backoff = Backoff()
 
     async def start(self) -> None:
@@ -172,6 +180,10 @@ class Exchange:
     def serve_from(self, shelf: Shelf) -> None:
         """From now on serve whatever is on ``shelf`` too."""
         self._shelves.append(shelf)
+
+    def serve_files(self, read: Callable[[str], Awaitable[Blob | None]]) -> None:
+        """From now on serve, too, what ``read`` gives for a digest, if anything: it need not be one."""
+        self._read_file = read
 
     def tell_links(
         self,
@@ -204,7 +216,7 @@ class Exchange:
     async def rpc_index(self, request: Name, caller: str) -> IndexMessage:
         """The index of a blob."""
         del caller
-        return IndexMessage(self._held(request.digest).index)
+        return IndexMessage((await self._held(request.digest)).index)
 
     @rpc(
         *(KnownMessage, LinksMessage),
@@ -225,12 +237,11 @@ class Exchange:
         Instead of them, or of the rest: `LATER`, if too many peers download from us at this moment, or it is
         the turn of another stranger.
         """
-        blob = self._held(request.digest)
+        blob = await self._held(request.digest)
         numbers = list(dict.fromkeys(request.numbers))
         if numbers and max(numbers) >= len(blob.index.chunk_sha256):
             raise CallError(Refusal.MALFORMED, "no such chunk")
-        small = blob.index.header.get("kind") == CONTRIBUTION or sum(blob.index.sizes) <= SMALL_BYTES
-        slots = self._small_slots if small else self._slots
+        slots = self._slots_for(blob)
         with slots.taken_by(caller, stranger=not self._p2p.limits.is_member(caller)) as free:
             if not free:
                 raise CallError(Refusal.LATER, "no slot is free")
@@ -240,8 +251,16 @@ class Exchange:
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
                 yield blob.chunk(number)
 
-    def _held(self, digest: str) -> Blob:
-        blob = self._find(digest)
+    def _slots_for(self, blob: Blob) -> UploadSlots:
+        """Those that it waits for: who fetches a state, or a contribution, should not wait for the others."""
+        header = blob.index.header
+        if header == HEADER:
+            return self._file_slots
+        small = header.get("kind") == CONTRIBUTION or sum(blob.index.sizes) <= SMALL_BYTES
+        return self._small_slots if small else self._slots
+
+    async def _held(self, digest: str) -> Blob:
+        blob = self._find(digest) or await self._read_file(digest)
         if blob is None:
             raise CallError(Refusal.NOT_HELD, NOT_HELD)
         return blob

@@ -26,6 +26,7 @@ from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.judgement import Judgement
 from dupt_swarm.network.rounds.origins import Origins
 from dupt_swarm.network.rounds.tally import Tally
+from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.commands import EndRound
@@ -116,6 +117,7 @@ class Node:
             log=RoundLog(1, 0),
             following=following,  # type: ignore[arg-type]
             origins=Origins(),
+            offered=OfferedFiles(None, decider.blobs, lambda: []),
             neighbours=SimpleNamespace(note=lambda _: None),  # type: ignore[arg-type]
             beginning="",
         )

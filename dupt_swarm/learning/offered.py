@@ -1,0 +1,187 @@
+"""Text that comes in shards, a few at a time: blocks of it, and what is held out.
+
+Each oracle goes through all shards of an epoch in an order of its own, and through the blocks of a shard in
+another one. Where the next shard is not here in time, those that are here are read again, the one read
+longest ago first: training never waits for the network.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+from dupt_swarm.errors import CheckpointError, CorpusError
+from dupt_swarm.learning.batches import Blocks, blocks_in, read_blocks
+from dupt_swarm.learning.epochs import shuffled
+from dupt_swarm.learning.shards import Split, TokenIds
+
+AHEAD = 2  # shards that come while one is read: so the next one is here even if it takes twice as long
+
+logger = logging.getLogger(__name__)
+
+
+class OfferedText(Protocol):
+    """All shards of a text, of which some are here."""
+
+    @property
+    def shards(self) -> Sequence[int]:
+        """How many tokens each of them has."""
+
+    @property
+    def held_out(self) -> Split:
+        """What nobody trains on, the same for all."""
+
+    @property
+    def here(self) -> Sequence[int]:
+        """The numbers of the shards that are here, the one read longest ago first."""
+
+    def read(self, shard: int) -> TokenIds | None:
+        """Its tokens; none, if they are unusable. None: it is not here."""
+
+    def want(self, shards: Sequence[int]) -> None:
+        """Have these come, the first one first, and stay; others may go."""
+
+
+class OfferedBlocks:
+    """Blocks of such a text without end, resumable.
+
+    Attributes:
+        count: how many blocks an epoch has.
+    """
+
+    def __init__(self, text: OfferedText, context_length: int, seed: int, peer: str) -> None:
+        """``seed`` and ``peer`` decide the orders.
+
+        Raises:
+            CorpusError: no shard has as much as a block.
+        """
+        self.count = sum(blocks_in(tokens, context_length) for tokens in text.shards)
+        if not self.count:
+            raise CorpusError("what the swarm offers is shorter than a block; train on a text of your own")
+        self._text, self._context_length, self._seed, self._peer = text, context_length, seed, peer
+        self._epoch = self._position = 0  # of the shard that comes next
+        self._shard, self._turn, self._dealt = -1, 0, 0  # of the one that is read: `turn` counts all of them
+        self._split: Split | None = None
+        self._order: Sequence[int] = ()
+
+    def take(self, number: int) -> list[tuple[Split, int]]:
+        """The next ``number`` blocks: of each its shard, and its number there.
+
+        Raises:
+            CorpusError: all shards are unusable.
+        """
+        return [self._next() for _ in range(number)]
+
+    def state_dict(self) -> dict[str, int]:
+        """The position; serialisable as JSON."""
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "shard": self._shard,
+            "turn": self._turn,
+            "dealt": self._dealt,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on after ``state``: with the same block, if its shard is still here.
+
+        Raises:
+            CheckpointError: ``state`` was not made by `state_dict`.
+        """
+        values = [
+            value for name in self.state_dict() if type(value := state.get(name)) is int and value >= -1
+        ]
+        if len(values) != len(self.state_dict()):
+            raise CheckpointError(f"not a position in shards: {state!r}; resume from another checkpoint")
+        self._epoch, self._position, self._shard, self._turn, self._dealt = values
+        self._split, self._order = None, ()
+        if self._shard >= 0 and (tokens := self._text.read(self._shard)) is not None:
+            self._use(self._shard, tokens)
+            self._want()
+
+    def _next(self) -> tuple[Split, int]:
+        opened = 0
+        while self._split is None or self._dealt >= len(self._order):
+            if opened > len(self._text.shards):
+                raise CorpusError("no shard that the swarm offers is usable; train on a text of your own")
+            self._open()
+            opened += 1
+        self._dealt += 1
+        return self._split, self._order[self._dealt - 1]
+
+    def _open(self) -> None:
+        """Begin with another shard: the next one, or else one that is here."""
+        self._want()
+        self._turn, self._dealt = self._turn + 1, 0
+        shard = self._at(0)
+        tokens = self._text.read(shard)
+        if tokens is not None:
+            self._epoch, self._position = divmod(
+                self._epoch * len(self._text.shards) + self._position + 1, len(self._text.shards)
+            )
+            self._use(shard, tokens)
+        elif not self._read_again():
+            raise CorpusError("no text of the swarm's is here; join again where it can be fetched")
+        self._want()
+
+    def _read_again(self) -> bool:
+        """Go through a shard that is here once more; False: there is none."""
+        for shard in self._text.here:
+            tokens = self._text.read(shard)
+            if tokens is not None and len(tokens):
+                logger.info("the next shard is not here yet: shard %d is read again", shard)
+                self._use(shard, tokens)
+                return True
+        if self._split is not None:  # it was removed to make room, and is still in memory
+            self._order = self._shuffle(len(self._order))
+        return self._split is not None
+
+    def _use(self, shard: int, tokens: TokenIds) -> None:
+        self._shard, self._split = shard, Split([tokens] if len(tokens) else [])
+        self._order = self._shuffle(blocks_in(len(tokens), self._context_length))
+
+    def _shuffle(self, blocks: int) -> Sequence[int]:
+        order: Sequence[int] = shuffled(blocks, self._seed, self._peer, self._turn).tolist()
+        return order
+
+    def _want(self) -> None:
+        """The one that is read stays, for whoever resumes; those that follow come."""
+        reading = [self._shard] if self._shard >= 0 else []
+        ahead = [self._at(number) for number in range(min(AHEAD, len(self._text.shards)))]
+        self._text.want(list(dict.fromkeys([*reading, *ahead])))
+
+    def _at(self, ahead: int) -> int:
+        """Which shard comes after so many others."""
+        epoch, position = divmod(self._position + ahead, len(self._text.shards))
+        return shard_order(len(self._text.shards), self._seed, self._peer, self._epoch + epoch)[position]
+
+
+def shard_order(count: int, seed: int, peer: str, epoch: int) -> Sequence[int]:
+    """In which order ``peer`` reads the shards in an epoch."""
+    order: Sequence[int] = shuffled(count, seed, peer, epoch, 0).tolist()
+    return order
+
+
+class OfferedBatches:
+    """Batches of such blocks, and of no others; see `Batches`."""
+
+    def __init__(self, blocks: OfferedBlocks, context_length: int, batch_size: int) -> None:
+        self._blocks, self._batch_size = blocks, batch_size
+        self._context_length = self.tokens_per_example = context_length
+
+    def __iter__(self) -> Self:
+        """Itself: a second loop continues where the first one stopped."""
+        return self
+
+    def __next__(self) -> Blocks:
+        """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
+        return read_blocks(self._blocks.take(self._batch_size), self._context_length)
+
+    def state_dict(self) -> dict[str, int]:
+        """See `OfferedBlocks`."""
+        return self._blocks.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Likewise."""
+        self._blocks.load_state_dict(state)

@@ -1,0 +1,130 @@
+"""Text that the swarm offers: files in a folder, which this peer serves and fetches more of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.errors import DuptError, NodeError
+from dupt_swarm.fields import DIGEST
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.node.messages import OfferedMissing, OfferedName
+from dupt_swarm.replica.blob import Assembly, Blob, Index
+from dupt_swarm.replica.offered import check_offered, offered_blob
+
+# Time limit of a file: this, plus the time for its bytes at the slowest acceptable rate.
+FILE_SECONDS = 60.0
+BYTES_PER_SECOND_MIN = 25_000
+RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # the last one repeatedly
+
+logger = logging.getLogger(__name__)
+
+
+class OfferedFiles:
+    """The files in one folder, each named by its digest.
+
+    What is wanted comes one file after the other. A file is there as a whole or not at all, and was checked.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        exchange: Exchange,
+        donors: Callable[[], Sequence[str]],
+        tell: Callable[[object], None] = lambda _: None,
+    ) -> None:
+        """
+        Args:
+            folder: where they are; it need not be there. None: none are kept.
+            exchange: fetches them, and from now on serves those that are here.
+            donors: who may have some.
+            tell: hears `OfferedMissing` when nobody gave one.
+        """
+        self._folder, self._exchange, self._donors, self._tell = folder, exchange, donors, tell
+        self._wanted: Sequence[OfferedName] = ()
+        self._changed = asyncio.Event()
+        self._indices: dict[str, Index] = {}
+        if folder is not None:
+            exchange.serve_files(self.find)
+
+    def want(self, files: Sequence[OfferedName]) -> None:
+        """Fetch those of ``files`` that are not here, the first one first, and nothing else any more."""
+        self._wanted = files
+        self._changed.set()
+
+    async def fetch_forever(self) -> None:
+        """Fetch what is wanted."""
+        failures = 0
+        while True:
+            self._changed.clear()
+            missing = [each for each in self._wanted if not self._path(each.digest).exists()]
+            if not missing:
+                failures = 0
+                await self._changed.wait()
+                continue
+            try:
+                await self._fetch(missing[failures % len(missing)])
+                failures = 0
+            except (DuptError, ValueError) as error:
+                logger.info("text that the swarm offers could not be fetched: %s", error)
+                self._tell(OfferedMissing(str(error)))
+                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                failures += 1
+
+    async def find(self, digest: str) -> Blob | None:
+        """The file with this digest, if it is here; its bytes are read now."""
+        if not DIGEST.fullmatch(digest):  # it comes from strangers, and becomes a path
+            return None
+        return await asyncio.to_thread(self._read, digest)
+
+    def _read(self, digest: str) -> Blob | None:
+        """Runs in a thread. A file is hashed once: who fetches it does so too."""
+        try:
+            data = self._path(digest).read_bytes()
+        except OSError:
+            return None
+        index = self._indices.get(digest)
+        if index is None or index.sizes != (len(data),):
+            index = offered_blob(data).index
+            if index.digest != digest:
+                logger.warning("%s is damaged, and is not served", self._path(digest))
+                return None
+            self._indices[digest] = index
+        return Blob(index, (memoryview(data),))
+
+    def _path(self, digest: str) -> Path:
+        assert self._folder is not None, "nothing is wanted or found where there is no folder"
+        return self._folder / digest
+
+    async def _fetch(self, wanted: OfferedName) -> None:
+        """One file.
+
+        Raises:
+            NodeError: nobody gave it.
+            ValueError: it is not what was wanted.
+            FileError: it cannot be written.
+        """
+
+        async def donors() -> Sequence[str]:
+            return self._donors()
+
+        known = list(self._donors())
+        random.shuffle(known)
+        index = await self._exchange.fetch_index(wanted.digest, known)
+        check_offered(index, wanted.most)
+        seconds = FILE_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
+        blob = await self._exchange.fetch(Assembly(index), donors, seconds)
+        await asyncio.to_thread(_write, self._path(wanted.digest), blob.sections[0])
+        self._indices[wanted.digest] = index
+
+
+def _write(path: Path, data: memoryview) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise NodeError(f"{path.parent}: cannot be written ({error.strerror})") from error
+    write_atomically(path, lambda file: file.write_bytes(data))

@@ -1,0 +1,178 @@
+"""The shards of a swarm's offer that are on this machine, and those that come next.
+
+Nothing is believed, neither of the network nor of the disk: what is read has the digest by which the list
+names it, as many tokens, and only ids that the tokenizer has.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dupt_swarm.disk.folders import SwarmFolder
+from dupt_swarm.errors import CorpusError, NodeError
+from dupt_swarm.learning.offered import AHEAD, shard_order
+from dupt_swarm.learning.shards import Split, TokenIds, token_type
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.node.messages import OfferedMissing, OfferedName
+from dupt_swarm.offer.shard_list import LIST_BYTES_MAX, Shard, ShardList
+from dupt_swarm.replica.offered import offered_blob
+from dupt_swarm.swarm import Swarm
+
+WAIT_SECONDS = 300.0  # for the first file, and then for each
+LOOK_SECONDS = 0.1
+
+Progress = Callable[[int, int], None]
+logger = logging.getLogger(__name__)
+
+
+class Stock:
+    """The shards of one offer, in the swarm's folder. See `OfferedText`.
+
+    Attributes:
+        shards: how many tokens each has.
+        held_out: what nobody trains on.
+    """
+
+    def __init__(
+        self,
+        listed: ShardList,
+        held_out: TokenIds,
+        folder: SwarmFolder,
+        manifest: Manifest,
+        want: Callable[[Sequence[OfferedName]], None],
+    ) -> None:
+        """``want`` has files come into the ``folder``; others make room there."""
+        self.shards: Sequence[int] = [shard.tokens for shard in listed.shards]
+        self.held_out = Split([held_out])
+        self._listed, self._folder, self._manifest, self._want = listed, folder, manifest, want
+        self._numbers = {shard.digest: number for number, shard in enumerate(listed.shards)}
+
+    @property
+    def here(self) -> Sequence[int]:
+        """See `OfferedText`."""
+        names = (path.name for path in self._folder.offered.files)
+        return [self._numbers[name] for name in names if name in self._numbers]
+
+    def read(self, shard: int) -> TokenIds | None:
+        """See `OfferedText`."""
+        return read_shard(self._listed.shards[shard], self._folder, self._manifest)
+
+    def want(self, shards: Sequence[int]) -> None:
+        """See `OfferedText`; fewer come where there is no room for all."""
+        wanted, keep = [], [self._listed.held_out.digest, self._manifest.offer.digest]
+        for number in shards:
+            shard = self._listed.shards[number]
+            keep.append(shard.digest)
+            name = _name_of(shard, self._manifest)
+            here = (self._folder.offered.path / shard.digest).exists()
+            if not here and (problem := self._folder.make_room_for_text(name.most, keep)):
+                logger.info("no more text comes: %s", problem)
+                break
+            wanted.append(name)
+        self._want(wanted)
+
+
+def open_stock(swarm: Swarm, progress: Progress | None = None, *, to_train: bool = True) -> Stock:
+    """Fetch the list and what is held out, and to train a first shard, unless they are here.
+
+    Args:
+        swarm: an open membership; it offers text.
+        progress: called again and again with how many of the files that it takes to begin are here, and how
+            many these are.
+        to_train: False: only what is held out is needed.
+
+    Raises:
+        CorpusError: what the organiser has written is unusable, or there is no room for it.
+        NodeError: nobody gave it.
+    """
+    manifest, folder = swarm.manifest, swarm.folder
+    arriving = _Arriving(swarm, 3 if to_train else 2, progress or (lambda *_: None))
+    listed = ShardList.read(arriving.wait(OfferedName(manifest.offer.digest, LIST_BYTES_MAX)))
+    arriving.wait(_name_of(listed.held_out, manifest))
+    held_out = read_shard(listed.held_out, folder, manifest)
+    if held_out is None or len(held_out) <= manifest.model.context_length:
+        raise CorpusError(
+            "what this swarm's organiser holds out is unusable; train on a text of your own, and tell them",
+            setting="corpus",
+        )
+    stock = Stock(listed, held_out, folder, manifest, swarm.want_offered)
+    if to_train and not stock.here:
+        order = shard_order(len(listed.shards), manifest.seed, swarm.peer_id, 0)
+        arriving.wait(_name_of(listed.shards[order[0]], manifest))
+        stock.want(order[:AHEAD])
+    return stock
+
+
+def read_shard(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> TokenIds | None:
+    """The tokens of a shard; none, if the organiser made it wrong. None: it is not here, or was damaged."""
+    data = folder.offered.read(shard.digest)
+    if data is None:
+        return None
+    if offered_blob(data).digest != shard.digest:
+        logger.warning("%s is damaged; it is fetched again", folder.offered.path / shard.digest)
+        folder.offered.remove(shard.digest)
+        return None
+    vocabulary_size = manifest.tokenizer.vocabulary_size
+    dtype = np.dtype(token_type(vocabulary_size))
+    if len(data) != shard.tokens * dtype.itemsize:
+        logger.warning("shard %s has another length than the list says: it is left out", shard.digest)
+        return np.empty(0, dtype)
+    tokens: TokenIds = np.frombuffer(data, dtype)
+    if int(tokens.max()) >= vocabulary_size:
+        logger.warning("shard %s has ids that the tokenizer does not have: it is left out", shard.digest)
+        return np.empty(0, dtype)
+    return tokens
+
+
+def _name_of(shard: Shard, manifest: Manifest) -> OfferedName:
+    itemsize = np.dtype(token_type(manifest.tokenizer.vocabulary_size)).itemsize
+    return OfferedName(shard.digest, shard.tokens * itemsize)
+
+
+class _Arriving:
+    """Files that it takes to begin, one after the other."""
+
+    def __init__(self, swarm: Swarm, total: int, progress: Progress) -> None:
+        self._swarm, self._total, self._progress = swarm, total, progress
+        self._done = 0
+        self._reason = "nobody who has it was found"
+        swarm.listen(self._hear)
+
+    def wait(self, name: OfferedName) -> bytes:
+        """The file, once it is here, as a whole and checked.
+
+        Raises:
+            CorpusError: there is no room for it.
+            NodeError: nobody gave it.
+        """
+        folder = self._swarm.folder
+        if problem := folder.make_room_for_text(name.most, (self._swarm.manifest.offer.digest, name.digest)):
+            raise CorpusError(
+                f"there is no room for the text that the swarm offers: {problem}", setting="max_disk"
+            )
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            data = folder.offered.read(name.digest)
+            if data is not None and offered_blob(data).digest == name.digest:
+                break
+            if data is not None:
+                folder.offered.remove(name.digest)
+            if time.monotonic() > deadline:
+                raise NodeError(
+                    f"the text that the swarm offers could not be fetched ({self._reason}); try again, or "
+                    "train on a text of your own"
+                )
+            self._swarm.want_offered([name])
+            self._progress(self._done, self._total)
+            time.sleep(LOOK_SECONDS)
+        self._done += 1
+        self._progress(self._done, self._total)
+        return data
+
+    def _hear(self, event: object) -> None:
+        if isinstance(event, OfferedMissing):
+            self._reason = event.reason
