@@ -51,8 +51,8 @@ from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.objectives.language import Language
-from dupt_swarm.learning.shards import Split
 from dupt_swarm.learning.strategies.flat import clip_gradients
+from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import BatchSource, Trainer
 from dupt_swarm.manifest import Manifest

@@ -93,8 +93,7 @@ class Site:
         """The swarm now."""
         snapshot = self._snapshot()
         manifest = snapshot.manifest
-        by_invitation = manifest.admission.kind == "invite"
-        join = join_line(self._addresses(), manifest.swarm_id, by_invitation=by_invitation)
+        join = join_line(self._addresses(), manifest)
         return summarise(snapshot, self._history(), join, self._clock())
 
     def page(self, query: str = "") -> str:

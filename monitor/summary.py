@@ -40,6 +40,15 @@ class ModelSummary(_Part):
     vocabulary_size: int
 
 
+class OfferSummary(_Part):
+    """Text that the swarm offers to oracles without a corpus."""
+
+    title: str
+    source: str = Field(description="where it is from")
+    licence: str
+    tokens: int = Field(description="to train on")
+
+
 class RoundSummary(_Part):
     """The round under way."""
 
@@ -142,6 +151,7 @@ class Summary(_Part):
     manifest_sha256: str
     model: ModelSummary
     objective: str = Field(description="`lm`, or the task")
+    offer: OfferSummary | None = Field(description="null: oracles bring all text themselves")
     join: str = Field(description="the command that joins the swarm")
     round: RoundSummary
     tokens_total: int = Field(description="in the newest replica state that was ever seen")
@@ -171,6 +181,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         manifest_sha256=manifest.sha256,
         model=ModelSummary(**manifest.model.model_dump(include=set(ModelSummary.model_fields))),
         objective=manifest.objective.kind,
+        offer=OfferSummary(**manifest.offer.model_dump(exclude={"digest"})) if manifest.offer else None,
         join=join,
         round=_round(snapshot, view, history),
         tokens_total=point.tokens,

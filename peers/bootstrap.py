@@ -88,7 +88,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
 
 def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     by_invitation, address = swarm.manifest.admission.kind == "invite", own_address(swarm.addresses)
-    line = join_line([address], swarm.manifest.swarm_id, by_invitation=by_invitation)
+    line = join_line([address], swarm.manifest)
     if as_json:
         click.echo(
             json.dumps(

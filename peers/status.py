@@ -22,6 +22,7 @@ from peers.screen import words
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dupt_swarm.manifest import Manifest
     from dupt_swarm.node.node import Node
 
 # Records of peers that have just joined may take a moment to appear.
@@ -77,12 +78,21 @@ def command(
         f"swarm [bold]{manifest.swarm_id}[/]   round {summary['round']}   loss {loss}   "
         f"{summary['tokens_total']:,} tokens"
     )
+    if manifest.offer:
+        console.print(offer_line(manifest), markup=False, highlight=False, soft_wrap=True)
     console.print(peer_table(view))
     if any(map(_knows_costs, view.oracles)):
         console.print()
         console.print(cost_table(view))
     for line in (*refusal_lines(view), *sample_lines(view)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def offer_line(manifest: Manifest) -> str:
+    """What text the swarm offers."""
+    offer = manifest.offer
+    source = f", from {offer.source}" if offer.source else ""
+    return one_line(f"text for all: {offer.described}, {offer.tokens:,} tokens{source}")
 
 
 def peer_table(view: View) -> Table:

@@ -6,8 +6,8 @@ reading          files that somebody else wrote: compressed, damaged, Parquet
 wikipedia/       dumps of MediaWiki: articles without their markup
 documents        reads text, JSON lines, Parquet and dumps in pieces that fit in memory
 left_out         reads a corpus in spite of files that cannot be read
-shards           token ids on disk, memory-mapped
-corpus           documents to shards, split into training and held-out parts
+token_files      token ids on disk, memory-mapped
+corpus           documents to tokens, split into training and held-out parts
 mixture          several corpora, each with a weight
 offered          text that comes in shards, a few at a time
 batches          shuffled blocks of tokens, of one corpus or several, resumable

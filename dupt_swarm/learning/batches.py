@@ -12,7 +12,7 @@ import torch
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.epochs import EpochBatches, shuffled
-from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.token_files import Split
 from dupt_swarm.manifest import Manifest
 
 Batch = tuple[torch.Tensor, ...]  # what a model takes; each with an example per row

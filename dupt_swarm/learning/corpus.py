@@ -24,7 +24,7 @@ import numpy as np
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Piece, Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles, problem_with
-from dupt_swarm.learning.shards import SHARD_TOKENS, Split, SplitWriter, token_type
+from dupt_swarm.learning.token_files import FILE_TOKENS, Split, SplitWriter, token_type
 from dupt_swarm.learning.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -103,7 +103,7 @@ class Corpus:
 
 
 class _Builder:
-    """Tokenises documents into the shards of a new cache."""
+    """Tokenises documents into the files of a new cache."""
 
     def __init__(
         self, tokenizer: Tokenizer, context_length: int, seed: int, progress: Progress | None
@@ -118,7 +118,7 @@ class _Builder:
     def build(
         self, text: TextFiles, sources: Sequence[Source], folder: Path, made_from: dict[str, Any]
     ) -> None:
-        """Write shards and index.json into the empty ``folder``."""
+        """Write the tokens and index.json into the empty ``folder``."""
         with (
             SplitWriter(folder, TRAIN, self._dtype) as train,
             SplitWriter(folder, HELD_OUT, self._dtype) as held_out,
@@ -128,7 +128,7 @@ class _Builder:
         index = {
             "made_from": made_from,
             "dtype": self._dtype,
-            "shard_tokens": SHARD_TOKENS,
+            "shard_tokens": FILE_TOKENS,
             "tokens": {TRAIN: train_tokens, HELD_OUT: held_out.tokens},
             "left_out": self._left_out,
         }
@@ -187,7 +187,7 @@ class _Builder:
         split = train.flush()
         size = max(self._block - held_out.tokens, min(int(len(split) * TAIL_FRACTION), MAX_TAIL_TOKENS))
         start = self._tail_start(split, size)
-        # What stays behind in the training shards is not counted by the index, and so never read.
+        # What stays behind in the training files is not counted by the index, and so never read.
         held_out.append(split.read(start, len(split)))
         return start
 

@@ -19,12 +19,12 @@ from dupt_swarm.learning.corpus import INDEX, Corpus, Progress
 from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.offered import OfferedText
-from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.wikipedia.articles import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 
-SHARD = re.compile(r"(?:train|held_out)-\d{5}\.bin")
+TOKEN_FILE = re.compile(r"(?:train|held_out)-\d{5}\.bin")
 UNFINISHED = re.compile(r"[0-9a-f]{16}\.building")  # a corpus' tokens that are being written
 
 
@@ -209,7 +209,7 @@ def _remove_single(folder: Path) -> None:
     with contextlib.suppress(OSError, ValueError):
         if "made_from" in json.loads((folder / INDEX).read_text(encoding="utf-8")):
             for path in folder.iterdir():
-                if SHARD.fullmatch(path.name):
+                if TOKEN_FILE.fullmatch(path.name):
                     path.unlink()
             (folder / INDEX).unlink()  # last: a start that is cut off goes on
 

@@ -14,9 +14,10 @@ from typing import Any, Protocol, Self
 from dupt_swarm.errors import CheckpointError, CorpusError
 from dupt_swarm.learning.batches import Blocks, blocks_in, read_blocks
 from dupt_swarm.learning.epochs import shuffled
-from dupt_swarm.learning.shards import Split, TokenIds
+from dupt_swarm.learning.token_files import Split, TokenIds
 
 AHEAD = 2  # shards that come while one is read: so the next one is here even if it takes twice as long
+PATIENCE = 4  # turns
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class OfferedBlocks:
         self._text, self._context_length, self._seed, self._peer = text, context_length, seed, peer
         self._epoch = self._position = 0  # of the shard that comes next
         self._shard, self._turn, self._dealt = -1, 0, 0  # of the one that is read: `turn` counts all of them
+        self._missed = 0  # turns for which the shard that comes next is late
         self._split: Split | None = None
         self._order: Sequence[int] = ()
 
@@ -111,19 +113,33 @@ class OfferedBlocks:
         return self._split, self._order[self._dealt - 1]
 
     def _open(self) -> None:
-        """Begin with another shard: the next one, or else one that is here."""
-        self._want()
+        """Begin with another shard: the next one that has come, or else one that was read before."""
         self._turn, self._dealt = self._turn + 1, 0
-        shard = self._at(0)
-        tokens = self._text.read(shard)
-        if tokens is not None:
-            self._epoch, self._position = divmod(
-                self._epoch * len(self._text.shards) + self._position + 1, len(self._text.shards)
-            )
-            self._use(shard, tokens)
-        elif not self._read_again():
+        if not self._read_next() and not self._read_again():
             raise CorpusError("no text of the swarm's is here; join again where it can be fetched")
         self._want()
+
+    def _read_next(self) -> bool:
+        """Of those that were to come the first one that is here; False: there is none.
+
+        Those before it, and one that has not come in `PATIENCE` turns, have had their turn: nobody may have
+        them any more.
+        """
+        for ahead in range(AHEAD):
+            shard = self._at(ahead)
+            tokens = self._text.read(shard)
+            if tokens is not None:
+                self._advance(ahead + 1)
+                self._use(shard, tokens)
+                return True
+        self._missed += 1
+        if self._missed >= PATIENCE:
+            self._advance(1)
+        return False
+
+    def _advance(self, shards: int) -> None:
+        epochs, self._position = divmod(self._position + shards, len(self._text.shards))
+        self._epoch, self._missed = self._epoch + epochs, 0
 
     def _read_again(self) -> bool:
         """Go through a shard that is here once more; False: there is none."""
@@ -148,7 +164,7 @@ class OfferedBlocks:
     def _want(self) -> None:
         """The one that is read stays, for whoever resumes; those that follow come."""
         reading = [self._shard] if self._shard >= 0 else []
-        ahead = [self._at(number) for number in range(min(AHEAD, len(self._text.shards)))]
+        ahead = [self._at(number) for number in range(AHEAD)]
         self._text.want(list(dict.fromkeys([*reading, *ahead])))
 
     def _at(self, ahead: int) -> int:

@@ -16,7 +16,7 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.epochs import shuffled
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
-from dupt_swarm.learning.shards import Split, TokenIds, token_type
+from dupt_swarm.learning.token_files import Split, TokenIds, token_type
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.offer.shard_list import SHARD_TOKENS_MAX, SHARDS_MAX, Shard, ShardList
 from dupt_swarm.replica.offered import offered_blob

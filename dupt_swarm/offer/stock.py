@@ -15,7 +15,7 @@ import numpy as np
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.errors import CorpusError, NodeError
 from dupt_swarm.learning.offered import AHEAD, shard_order
-from dupt_swarm.learning.shards import Split, TokenIds, token_type
+from dupt_swarm.learning.token_files import Split, TokenIds, token_type
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.offer.shard_list import LIST_BYTES_MAX, Shard, ShardList
@@ -24,6 +24,7 @@ from dupt_swarm.swarm import Swarm
 
 WAIT_SECONDS = 300.0  # for the first file, and then for each
 LOOK_SECONDS = 0.1
+TRIED = 64  # shards, until one of them is here: not everybody has all
 
 Progress = Callable[[int, int], None]
 logger = logging.getLogger(__name__)
@@ -63,15 +64,15 @@ class Stock:
 
     def want(self, shards: Sequence[int]) -> None:
         """See `OfferedText`; fewer come where there is no room for all."""
-        wanted, keep = [], [self._listed.held_out.digest, self._manifest.offer.digest]
-        for number in shards:
-            shard = self._listed.shards[number]
-            keep.append(shard.digest)
-            name = _name_of(shard, self._manifest)
-            here = (self._folder.offered.path / shard.digest).exists()
-            if not here and (problem := self._folder.make_room_for_text(name.most, keep)):
-                logger.info("no more text comes: %s", problem)
-                break
+        names = [_name_of(self._listed.shards[number], self._manifest) for number in shards]
+        keep = [self._manifest.offer.digest, self._listed.held_out.digest, *(name.digest for name in names)]
+        wanted, coming = [], 0
+        for name in names:
+            if not (self._folder.offered.path / name.digest).exists():
+                coming += name.most
+                if problem := self._folder.make_room_for_text(coming, keep):
+                    logger.info("no more text comes: %s", problem)
+                    break
             wanted.append(name)
         self._want(wanted)
 
@@ -101,8 +102,8 @@ def open_stock(swarm: Swarm, progress: Progress | None = None, *, to_train: bool
         )
     stock = Stock(listed, held_out, folder, manifest, swarm.want_offered)
     if to_train and not stock.here:
-        order = shard_order(len(listed.shards), manifest.seed, swarm.peer_id, 0)
-        arriving.wait(_name_of(listed.shards[order[0]], manifest))
+        order = shard_order(len(listed.shards), manifest.seed, swarm.peer_id, 0)[:TRIED]
+        arriving.wait_for_any([_name_of(listed.shards[number], manifest) for number in order])
         stock.want(order[:AHEAD])
     return stock
 
@@ -138,7 +139,7 @@ class _Arriving:
 
     def __init__(self, swarm: Swarm, total: int, progress: Progress) -> None:
         self._swarm, self._total, self._progress = swarm, total, progress
-        self._done = 0
+        self._came: list[str] = []
         self._reason = "nobody who has it was found"
         swarm.listen(self._hear)
 
@@ -149,29 +150,43 @@ class _Arriving:
             CorpusError: there is no room for it.
             NodeError: nobody gave it.
         """
-        folder = self._swarm.folder
-        if problem := folder.make_room_for_text(name.most, (self._swarm.manifest.offer.digest, name.digest)):
-            raise CorpusError(
-                f"there is no room for the text that the swarm offers: {problem}", setting="max_disk"
-            )
+        return self.wait_for_any([name])
+
+    def wait_for_any(self, names: Sequence[OfferedName]) -> bytes:
+        """The same of one of several; the first one if it can be had."""
         deadline = time.monotonic() + WAIT_SECONDS
-        while True:
-            data = folder.offered.read(name.digest)
-            if data is not None and offered_blob(data).digest == name.digest:
-                break
-            if data is not None:
-                folder.offered.remove(name.digest)
+        data = self._read_any(names)
+        if data is None:
+            self._make_room(max(name.most for name in names))
+            self._swarm.want_offered(names)
+        while data is None:
             if time.monotonic() > deadline:
                 raise NodeError(
                     f"the text that the swarm offers could not be fetched ({self._reason}); try again, or "
                     "train on a text of your own"
                 )
-            self._swarm.want_offered([name])
-            self._progress(self._done, self._total)
+            self._progress(len(self._came), self._total)
             time.sleep(LOOK_SECONDS)
-        self._done += 1
-        self._progress(self._done, self._total)
+            data = self._read_any(names)
+        self._progress(len(self._came), self._total)
         return data
+
+    def _make_room(self, size: int) -> None:
+        if problem := self._swarm.folder.make_room_for_text(size, self._came):
+            raise CorpusError(
+                f"there is no room for the text that the swarm offers: {problem}", setting="max_disk"
+            )
+
+    def _read_any(self, names: Sequence[OfferedName]) -> bytes | None:
+        offered = self._swarm.folder.offered
+        for name in names:
+            data = offered.read(name.digest)
+            if data is not None and offered_blob(data).digest == name.digest:
+                self._came.append(name.digest)
+                return data
+            if data is not None:  # damaged on the disk: it is fetched again
+                offered.remove(name.digest)
+        return None
 
     def _hear(self, event: object) -> None:
         if isinstance(event, OfferedMissing):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dupt_swarm.errors import CheckpointError, CorpusError
 from dupt_swarm.learning.batches import Batches, held_out_batches
-from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.token_files import Split
 
 TOKENS = np.arange(1001, dtype="<u2")
 SPLIT = Split([TOKENS[:300], TOKENS[300:600], TOKENS[600:900], TOKENS[900:]])
@@ -25,7 +25,7 @@ def starts(batches: Batches, count: int) -> list[int]:
 
 
 def test_targets_follow_inputs() -> None:
-    """Inputs and targets are int64 [batch_size, k], the targets one token later, across shards too."""
+    """Inputs and targets are int64 [batch_size, k], the targets one token later, across files too."""
     for inputs, targets in islice(Batches(SPLIT, 7, 3, seed=1, peer="a"), 100):
         assert (3, 7) == inputs.shape == targets.shape
         assert torch.int64 == inputs.dtype == targets.dtype

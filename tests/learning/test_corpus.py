@@ -16,10 +16,10 @@ import pytest
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning import corpus as corpus_module
 from dupt_swarm.learning import documents as documents_module
-from dupt_swarm.learning import shards as shards_module
+from dupt_swarm.learning import token_files as files_module
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.shards import Split, SplitWriter
+from dupt_swarm.learning.token_files import Split, SplitWriter
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from tests.support.foreign_tokenizers import KEEPING
 
@@ -117,12 +117,12 @@ def test_long_document_does_not_cost_the_training(tmp_path: Path, cache: Path) -
 def test_long_documents_go_through_in_pieces(
     source: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the sizes of pieces, batches and shards, tokens and progress come out right."""
+    """Whatever the sizes of pieces, batches and files, tokens and progress come out right."""
     whole = prepare(source, cache)
     monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 15)
     monkeypatch.setattr(corpus_module, "BATCH_PIECES", 7)
-    monkeypatch.setattr(corpus_module, "SHARD_TOKENS", 1000)
-    monkeypatch.setattr(shards_module, "SHARD_TOKENS", 1000)
+    monkeypatch.setattr(corpus_module, "FILE_TOKENS", 1000)
+    monkeypatch.setattr(files_module, "FILE_TOKENS", 1000)
     seen: list[Any] = []
     cut = prepare(source, cache.with_name("cut"), progress=lambda *done: seen.append(done))
     assert sorted(texts(whole.train) + texts(whole.held_out)) == sorted(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dupt_swarm.errors import CheckpointError, CorpusError
 from dupt_swarm.learning.batches import Batches, MixedBatches
-from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.token_files import Split
 
 K = 4
 APART = 10_000  # between the tokens of two corpora: a token tells where it is from

@@ -11,7 +11,7 @@ import pytest
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.mixture import Mixture, texts_of
+from dupt_swarm.learning.mixture import Mixture, texts_of, weight_of_offered
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings, WeightedCorpus
 from tests.support.dumps import page, write_dump
@@ -178,10 +178,17 @@ def test_corpora_that_share_a_file_are_refused(a: Path, b: Path) -> None:
     assert len(texts_of(settings(a / "below", b))) == 2
 
 
-def test_no_corpus_is_refused() -> None:
-    """There would be nothing to learn from."""
-    with pytest.raises(UsageError, match="there is no corpus to train on"):
-        texts_of(settings())
+def test_no_corpus_means_the_text_that_the_swarm_offers() -> None:
+    """It is none of this machine's, and has a weight as any other; given twice it is refused."""
+    assert texts_of(settings()) == []
+    assert weight_of_offered(settings()) == 1
+    own, offered = WeightedCorpus(Path("a")), WeightedCorpus(None, 0.3)
+    mixed = OracleSettings([own, offered])
+    assert [text.files.path for text in texts_of(mixed)] == [Path("a")]
+    assert weight_of_offered(mixed) == 0.3
+    assert weight_of_offered(OracleSettings([own])) is None
+    with pytest.raises(UsageError, match="what the swarm offers is given twice"):
+        weight_of_offered(OracleSettings([offered, offered]))
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])

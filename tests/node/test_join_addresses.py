@@ -6,6 +6,7 @@ from dupt_swarm.command_line.join_line import join_line
 from dupt_swarm.node.addresses import join_addresses, own_address
 from dupt_swarm.node.view import View
 from tests.support.invented import ADDRESS, NOW, peer
+from tests.support.tiny import tiny_manifest
 
 PEER_ID = ADDRESS.rpartition("/")[2]
 LOCAL = f"/ip4/127.0.0.1/tcp/31330/p2p/{PEER_ID}"
@@ -50,7 +51,15 @@ def test_records_add_addresses_of_initial_peers_only() -> None:
 
 def test_join_line() -> None:
     """The line names each address, and is safe to paste into a shell."""
-    line = f"dupt-peer join --initial-peers {ADDRESS} --swarm run-0 --corpus PATH"
-    assert join_line([ADDRESS], "run-0") == line
-    assert "--initial-peers a --initial-peers 'b;rm' --swarm" in join_line(["a", "b;rm"], "run-0")
-    assert "--swarm run-0 --invitation TOKEN --corpus" in join_line(["a"], "run-0", by_invitation=True)
+    swarm = tiny_manifest()
+    line = f"dupt-peer join --initial-peers {ADDRESS} --swarm {swarm.swarm_id} --corpus PATH"
+    assert join_line([ADDRESS], swarm) == line
+    assert "--initial-peers a --initial-peers 'b;rm' --swarm" in join_line(["a", "b;rm"], swarm)
+    invited = tiny_manifest(admission={"kind": "invite", "organiser": "0" * 64})
+    assert f"--swarm {invited.swarm_id} --invitation TOKEN --corpus" in join_line(["a"], invited)
+
+
+def test_join_line_of_a_swarm_that_offers_text() -> None:
+    """It takes no corpus, so that nothing else need be typed."""
+    swarm = tiny_manifest(offer={"digest": "0" * 64})
+    assert join_line([ADDRESS], swarm) == f"dupt-peer join --initial-peers {ADDRESS} --swarm {swarm.swarm_id}"

@@ -22,7 +22,7 @@ from dupt_swarm.learning.mixture import Mixture, Offered, texts_of, weight_of_of
 from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedText
 from dupt_swarm.learning.quality import Quality
-from dupt_swarm.learning.shards import Split
+from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 
@@ -70,7 +70,7 @@ class Language:
         if weight_of_offered(settings) is not None and not manifest.offer:
             raise UsageError(
                 f"swarm {manifest.swarm_id} offers no text; give your own: a file, folder or glob of .txt "
-                ".md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia, which never leaves this machine",
+                ".md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia; it never leaves this machine",
                 setting="corpus",
             )
         for text in texts_of(settings):

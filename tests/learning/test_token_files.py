@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupt_swarm.learning import shards as shards_module
-from dupt_swarm.learning.shards import Split, SplitWriter
+from dupt_swarm.learning import token_files as files_module
+from dupt_swarm.learning.token_files import Split, SplitWriter
 
 
 @given(st.data())
 def test_read_across_borders(data: st.DataObject) -> None:
-    """Any range comes out as from one array, however many shards it touches."""
+    """Any range comes out as from one array, however many files it touches."""
     tokens = np.arange(data.draw(st.integers(1, 50)), dtype="<u2")
     size = data.draw(st.integers(1, 20))
     start = data.draw(st.integers(0, len(tokens) - 1))
@@ -27,8 +27,8 @@ def test_read_across_borders(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("dtype", ["<u2", "<u4"])
 def test_what_is_written_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    """Appended tokens come back from shards of bounded size, and only as many as asked for."""
-    monkeypatch.setattr(shards_module, "SHARD_TOKENS", 8)
+    """Appended tokens come back from files of bounded size, and only as many as asked for."""
+    monkeypatch.setattr(files_module, "FILE_TOKENS", 8)
     with SplitWriter(tmp_path, "train", dtype) as writer:
         for start in range(0, 30, 10):
             writer.append(range(start, start + 10))

@@ -1,4 +1,4 @@
-"""Token ids on disk: raw little-endian numbers in shards of equal size, memory-mapped for reading."""
+"""Token ids on disk: raw little-endian numbers in files of equal size, memory-mapped for reading."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 TokenIds = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 
-# Each mapped shard holds a file descriptor: at 0.5 or 1 GiB a shard, 100 billion tokens stay under the usual
+# Each mapped file holds a descriptor: at 0.5 or 1 GiB a file, 100 billion tokens stay under the usual
 # limit of 1,024 descriptors, and every file under the 4 GiB that some file systems allow.
-SHARD_TOKENS = 1 << 28
+FILE_TOKENS = 1 << 28
 
 
 def token_type(vocabulary_size: int) -> str:
@@ -22,27 +22,25 @@ def token_type(vocabulary_size: int) -> str:
 
 
 class Split:
-    """The tokens of one split of a corpus, read as if its shards were one array."""
+    """The tokens of one split of a corpus, read as if its parts were one array."""
 
-    def __init__(self, shards: Sequence[TokenIds]) -> None:
-        """All ``shards`` but the last have the same length, and none is empty."""
-        self._shards = shards
-        self._shard_tokens = len(shards[0]) if shards else 1
-        self._tokens = sum(len(shard) for shard in shards)
+    def __init__(self, parts: Sequence[TokenIds]) -> None:
+        """All ``parts`` but the last have the same length, and none is empty."""
+        self._parts = parts
+        self._file_tokens = len(parts[0]) if parts else 1
+        self._tokens = sum(len(part) for part in parts)
 
     @classmethod
-    def open(cls, folder: Path, name: str, tokens: int, shard_tokens: int, dtype: str) -> Split:
+    def open(cls, folder: Path, name: str, tokens: int, file_tokens: int, dtype: str) -> Split:
         """Map the first ``tokens`` tokens of the split ``name``; anything after them in the files is ignored.
 
         Raises:
-            OSError, ValueError: a shard is missing or shorter than it should be.
+            OSError, ValueError: a part is missing or shorter than it should be.
         """
-        starts = range(0, tokens, shard_tokens)
+        starts = range(0, tokens, file_tokens)
         return cls(
             [
-                np.memmap(
-                    _shard(folder, name, number), dtype, "r", shape=(min(shard_tokens, tokens - start),)
-                )
+                np.memmap(_file(folder, name, number), dtype, "r", shape=(min(file_tokens, tokens - start),))
                 for number, start in enumerate(starts)
             ]
         )
@@ -52,18 +50,18 @@ class Split:
         return self._tokens
 
     def read(self, start: int, stop: int) -> TokenIds:
-        """Tokens ``start`` to ``stop``, shape [stop − start]: a view, or a copy across two shards."""
+        """Tokens ``start`` to ``stop``, shape [stop − start]: a view, or a copy across two parts."""
         assert 0 <= start < stop <= self._tokens
         parts = []
         while start < stop:
-            number, offset = divmod(start, self._shard_tokens)
-            parts.append(self._shards[number][offset : offset + stop - start])
+            number, offset = divmod(start, self._file_tokens)
+            parts.append(self._parts[number][offset : offset + stop - start])
             start += len(parts[-1])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 class SplitWriter:
-    """Appends the tokens of one split to its shards; a context manager that closes the last one."""
+    """Appends the tokens of one split to its parts; a context manager that closes the last one."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self.tokens = 0
@@ -84,12 +82,12 @@ class SplitWriter:
         """
         tokens = np.asarray(ids, dtype=self._dtype)
         while len(tokens):
-            number, offset = divmod(self.tokens, SHARD_TOKENS)
+            number, offset = divmod(self.tokens, FILE_TOKENS)
             if offset == 0:
                 self._close()
-                self._file = _shard(self._folder, self._name, number).open("wb")
+                self._file = _file(self._folder, self._name, number).open("wb")
             assert self._file
-            part = tokens[: SHARD_TOKENS - offset]
+            part = tokens[: FILE_TOKENS - offset]
             self._file.write(part.data)
             self.tokens += len(part)
             tokens = tokens[len(part) :]
@@ -98,7 +96,7 @@ class SplitWriter:
         """Flush everything appended, and return it for reading."""
         if self._file:
             self._file.flush()
-        return Split.open(self._folder, self._name, self.tokens, SHARD_TOKENS, self._dtype.str)
+        return Split.open(self._folder, self._name, self.tokens, FILE_TOKENS, self._dtype.str)
 
     def _close(self) -> None:
         # fsync: after a power cut no cache may look complete that is not.
@@ -109,5 +107,5 @@ class SplitWriter:
             self._file = None
 
 
-def _shard(folder: Path, name: str, number: int) -> Path:
+def _file(folder: Path, name: str, number: int) -> Path:
     return folder / f"{name}-{number:05}.bin"

@@ -1,0 +1,159 @@
+"""Donors of text that the swarm offers who lie: nothing of theirs comes onto the disk."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dupt_swarm.network.host import background
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
+from dupt_swarm.network.states import download as download_module
+from dupt_swarm.network.states import offered as offered_module
+from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, NOT_HELD, Exchange
+from dupt_swarm.network.states.offered import OfferedFiles
+from dupt_swarm.node.messages import OfferedMissing, OfferedName
+from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.offered import HEADER, offered_blob
+
+SHARD = bytes(range(256)) * 6000
+NAME = OfferedName(offered_blob(SHARD).digest, len(SHARD))
+OTHER = bytes(range(1, 256)) * 6000
+LARGE = offered_blob(bytes(NAME.most + 1))
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 90))
+
+
+class OtherBytes(Exchange):
+    """Has the right index, and sends bytes of its own."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, request, caller):
+        async for chunk in super().rpc_chunks(request, caller):
+            yield bytes(len(chunk))
+
+
+class OtherLengths(Exchange):
+    """Sends less than a chunk, then more than one."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, request, caller):
+        async for chunk in super().rpc_chunks(request, caller):
+            yield chunk[:100]
+            yield bytes(CHUNK_BYTES_MAX)
+
+
+class Endless(Exchange):
+    """Goes on sending."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, _request, _caller):
+        while True:
+            yield bytes(CHUNK_BYTES_MAX)
+
+
+class Silent(Exchange):
+    """Sends nothing."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, _request, _caller):
+        await asyncio.Event().wait()
+        yield b""
+
+
+class Forgetful(Exchange):
+    """Says that it has the file, and then that it has not."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, _request, _caller):
+        raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        yield b""
+
+
+class OtherFile(Exchange):
+    """Answers with the index of another file of the same form."""
+
+    @Exchange.rpc_index.override
+    async def rpc_index(self, _request, _caller):
+        return Raw(offered_blob(OTHER).index.data)
+
+
+async def begin(kind: type[Exchange], station, folder: Path) -> None:
+    exchange = kind(station.p2p)
+    await exchange.start()
+    OfferedFiles(folder, exchange, lambda: [])
+
+
+@pytest.mark.parametrize("kind", [OtherBytes, OtherLengths, Endless, Silent, Forgetful, OtherFile])
+def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) -> None:
+    """Alone it gives nothing, not even half a file; an honest donor then gives all."""
+    monkeypatch.setattr(download_module, "CHUNK_SECONDS", 2.0)
+    monkeypatch.setattr(offered_module, "RETRY_SECONDS", (0.1,))
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    theirs.mkdir()
+    (theirs / NAME.digest).write_bytes(SHARD)
+
+    async def scenario() -> None:
+        async with stations(3) as [liar, honest, joiner]:
+            for donor in (liar, honest):
+                await connect(joiner.p2p, [donor.address])
+            await begin(kind, liar, theirs)
+            await begin(Exchange, honest, theirs)
+            donors = [str(liar.p2p.peer_id)]
+            told: list[object] = []
+            exchange = Exchange(joiner.p2p)
+            files = OfferedFiles(mine, exchange, lambda: donors, told.append)
+            async with background(files.fetch_forever()):
+                files.want([NAME])
+                while not told:
+                    await asyncio.sleep(0.05)
+                assert isinstance(told[0], OfferedMissing)
+                assert not mine.exists() or not any(mine.iterdir())
+                donors.append(str(honest.p2p.peer_id))
+                while not (mine / NAME.digest).exists():
+                    await asyncio.sleep(0.05)
+            assert (mine / NAME.digest).read_bytes() == SHARD
+            assert [path.name for path in mine.iterdir()] == [NAME.digest]
+            assert (str(liar.p2p.peer_id) in exchange._backoff) == (kind is not Forgetful)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("blob", "reason"),
+    [
+        (LARGE, f"it has {NAME.most + 1:,} bytes, and not {NAME.most:,} at most"),
+        (Blob.build({"kind": "tokenizer"}, [b"1"]), "it is no file of an offer"),
+        (Blob.build(HEADER, [b"1", b"2"]), "it is no file of an offer"),
+        (Blob.build(HEADER, []), "it is no file of an offer"),
+    ],
+    ids=["too large", "something else", "two sections", "no section"],
+)
+def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, blob, reason) -> None:
+    """An organiser can put any digest onto the list: it is not even fetched."""
+    monkeypatch.setattr(offered_module, "RETRY_SECONDS", (0.1,))
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+
+            async def read(digest: str) -> Blob | None:
+                return blob if digest == blob.digest else None
+
+            serving = Exchange(donor.p2p)
+            serving.serve_files(read)
+            await serving.start()
+            told: list[object] = []
+            files = OfferedFiles(
+                tmp_path / "mine", Exchange(joiner.p2p), lambda: [str(donor.p2p.peer_id)], told.append
+            )
+            async with background(files.fetch_forever()):
+                files.want([OfferedName(blob.digest, NAME.most)])
+                while not told:
+                    await asyncio.sleep(0.05)
+            assert told[0] == OfferedMissing(reason)
+            assert not (tmp_path / "mine").exists()
+
+    run(scenario)

@@ -1,0 +1,170 @@
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dupt_swarm.network.host import background
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states import offered as offered_module
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.states.offered import OfferedFiles
+from dupt_swarm.node.messages import OfferedMissing, OfferedName
+from dupt_swarm.replica.blob import CHUNK_BYTES
+from dupt_swarm.replica.offered import offered_blob
+
+SHARDS = [os.urandom(3 * CHUNK_BYTES + 17), os.urandom(1000), os.urandom(CHUNK_BYTES)]
+NAMES = [OfferedName(offered_blob(data).digest, len(data)) for data in SHARDS]
+HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
+
+
+def run(scenario) -> None:
+    asyncio.run(asyncio.wait_for(scenario, 60))
+
+
+def fill(folder: Path, *numbers: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    for number in numbers:
+        (folder / NAMES[number].digest).write_bytes(SHARDS[number])
+    return folder
+
+
+async def serve(station, folder: Path) -> OfferedFiles:
+    """A peer that has what is in ``folder``, and wants nothing."""
+    exchange = Exchange(station.p2p)
+    await exchange.start()
+    return OfferedFiles(folder, exchange, lambda: [])
+
+
+async def here(folder: Path, names: Sequence[OfferedName]) -> None:
+    """Wait until all are in the folder."""
+    while not all((folder / name.digest).exists() for name in names):
+        await asyncio.sleep(0.02)
+
+
+def test_what_is_wanted_comes_from_whoever_has_it(stations, tmp_path) -> None:
+    """Each file from a donor that has it, the first one first; others can then have it from us."""
+
+    async def scenario() -> None:
+        async with stations(3) as [first, second, joiner]:
+            for number, donor in enumerate((first, second)):
+                await connect(joiner.p2p, [donor.address])
+                await serve(donor, fill(tmp_path / str(number), number))
+            mine = tmp_path / "mine"
+            exchange = Exchange(joiner.p2p)
+            await exchange.start()
+            donors = [str(donor.p2p.peer_id) for donor in (first, second)]
+            files = OfferedFiles(mine, exchange, lambda: donors)
+            async with background(files.fetch_forever()):
+                files.want(NAMES[:2])
+                await here(mine, NAMES[:2])
+            assert {path.name: path.read_bytes() for path in mine.iterdir()} == {
+                name.digest: data for name, data in zip(NAMES[:2], SHARDS[:2], strict=True)
+            }
+            times = [(mine / name.digest).stat().st_mtime_ns for name in NAMES[:2]]
+            assert times == sorted(times)
+            again = Exchange(second.p2p)
+            index = await again.fetch_index(NAMES[0].digest, [str(joiner.p2p.peer_id)])
+            assert index.sizes == (len(SHARDS[0]),)
+
+    run(scenario())
+
+
+def test_it_is_tried_again_until_somebody_has_it(stations, tmp_path, monkeypatch) -> None:
+    """Whoever waits hears the reason; what can be had comes meanwhile."""
+    monkeypatch.setattr(offered_module, "RETRY_SECONDS", (0.05,))
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await serve(donor, fill(tmp_path / "theirs", 1))
+            told: list[object] = []
+            exchange, mine = Exchange(joiner.p2p), tmp_path / "mine"
+            files = OfferedFiles(mine, exchange, lambda: [str(donor.p2p.peer_id)], told.append)
+            async with background(files.fetch_forever()):
+                files.want(NAMES[:2])
+                await here(mine, NAMES[1:2])
+                assert isinstance(told[0], OfferedMissing)
+                assert "the donor does not hold this blob" in told[0].reason
+                fill(tmp_path / "theirs", 0)
+                await here(mine, NAMES[:1])
+
+    run(scenario())
+
+
+def test_what_is_not_wanted_any_more_is_not_fetched(stations, tmp_path) -> None:
+    """The last order counts."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await serve(donor, fill(tmp_path / "theirs", 0, 1, 2))
+            exchange, mine = Exchange(joiner.p2p), tmp_path / "mine"
+            files = OfferedFiles(mine, exchange, lambda: [str(donor.p2p.peer_id)])
+            files.want(NAMES)
+            files.want(NAMES[1:2])
+            async with background(files.fetch_forever()):
+                await here(mine, NAMES[1:2])
+                files.want(())
+                await asyncio.sleep(0.3)
+            assert [path.name for path in mine.iterdir()] == [NAMES[1].digest]
+
+    run(scenario())
+
+
+def test_a_round_that_is_being_ended_comes_first(stations, tmp_path) -> None:
+    """As long as one is, no chunk is asked for; a download that has begun goes on afterwards."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await serve(donor, fill(tmp_path / "theirs", 0))
+            exchange, mine = Exchange(joiner.p2p), tmp_path / "mine"
+            ending = True
+            joiner.p2p.bandwidth.download.is_reserved = lambda: ending
+            files = OfferedFiles(mine, exchange, lambda: [str(donor.p2p.peer_id)])
+            async with background(files.fetch_forever()):
+                files.want(NAMES[:1])
+                await asyncio.sleep(1)
+                assert not (mine / NAMES[0].digest).exists()
+                ending = False
+                await here(mine, NAMES[:1])
+
+    run(scenario())
+
+
+def test_it_serves_nothing_but_what_a_digest_names(stations, tmp_path) -> None:
+    """A path is no digest, and a file with another content than its name says is not served."""
+    folder = fill(tmp_path / "offer", 0, 1)
+    (tmp_path / "secret").write_text("private")
+    (folder / "note").write_text("private")
+    (folder / NAMES[1].digest).write_bytes(SHARDS[1][:-1] + b"x")
+
+    async def scenario() -> None:
+        async with stations(1) as [donor]:
+            files = OfferedFiles(folder, Exchange(donor.p2p), lambda: [])
+            found = await files.find(NAMES[0].digest)
+            assert found is not None
+            assert found.digest == NAMES[0].digest
+            assert bytes(found.sections[0]) == SHARDS[0]
+            for name in ("../secret", "note", str(folder / "note"), NAMES[1].digest, NAMES[2].digest, ""):
+                assert await files.find(name) is None
+            (folder / NAMES[0].digest).unlink()  # it made room for another
+            assert await files.find(NAMES[0].digest) is None
+
+    run(scenario())
+
+
+def test_without_a_folder_nothing_is_served_or_fetched(stations) -> None:
+    """As in a program that brings its own way to keep what it needs."""
+
+    async def scenario() -> None:
+        async with stations(1) as [donor]:
+            exchange = Exchange(donor.p2p)
+            OfferedFiles(None, exchange, lambda: [])
+            with pytest.raises(Exception, match="does not hold"):
+                await exchange._held(NAMES[0].digest)
+
+    run(scenario())
