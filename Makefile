@@ -59,6 +59,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/generation.py
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/judging.py
 	PYTHONPATH=. $(BIN)/python benchmarks/churn.py
+	PYTHONPATH=. $(BIN)/python benchmarks/offered.py
 	PYTHONPATH=. $(BIN)/python benchmarks/verifying.py
 
 # Under ten minutes on a card, with PyTorch for it in .venv; writes gpu.json.

@@ -49,18 +49,21 @@ class Batches(EpochBatches[Blocks]):
 
 
 def held_out_batches(
-    split: Split, context_length: int, batch_size: int, max_blocks: int | None = None
+    split: Split, context_length: int, batch_size: int, max_blocks: int | None = None, first: int = 0
 ) -> Iterator[Blocks]:
-    """The first ``max_blocks`` blocks, or all, in order: ``(inputs, targets)``, int64 [≤ batch_size, k] each.
+    """``max_blocks`` blocks, or all, in order: ``(inputs, targets)``, int64 [≤ batch_size, k] each.
+
+    They begin with block ``first``, counted around the split's end.
 
     Raises:
         CorpusError: the split is shorter than a block.
     """
-    blocks = count_blocks(split, context_length)
-    blocks = blocks if max_blocks is None else min(blocks, max_blocks)
+    count = count_blocks(split, context_length)
+    blocks = count if max_blocks is None else min(count, max_blocks)
     return (
         read_blocks(
-            [(split, block) for block in range(start, min(start + batch_size, blocks))], context_length
+            [(split, (first + block) % count) for block in range(start, min(start + batch_size, blocks))],
+            context_length,
         )
         for start in range(0, blocks, batch_size)
     )

@@ -33,23 +33,25 @@ class HeldOutText:
         self._objective, self._model, self._device = objective, model, device
         self.sequences = sequences
 
-    def measure(self, blocks: int, look: Look) -> Quality:
+    def measure(self, blocks: int, look: Look, first: int = 0) -> Quality:
         """How good the model is, with the values that its parameters have, on ``blocks`` blocks at most.
+
+        They begin with block ``first``.
 
         Raises:
             Abandoned: ``look`` raised it.
             DeviceError: there is not even room for one sequence.
         """
-        while (found := self._try(blocks, look)) is None:
+        while (found := self._try(blocks, look, first)) is None:
             self.sequences = halved(self.sequences, self._device, "measuring")
         return found
 
-    def _try(self, blocks: int, look: Look) -> Quality | None:
+    def _try(self, blocks: int, look: Look, first: int) -> Quality | None:
         """The same; None: out of memory."""
         try:
             with as_written(self._model):
                 return self._objective.measure_held_out(
-                    self._model, self._device, self.sequences, blocks, look
+                    self._model, self._device, self.sequences, blocks, look, first
                 )
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):

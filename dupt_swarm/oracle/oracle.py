@@ -323,17 +323,18 @@ def _build_trainer(
     ``look`` is called between two batches while a state is judged.
     """
     manifest = swarm.manifest
+    own = hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()
     # Dropout of this oracle; a checkpoint brings its own random state.
-    torch.manual_seed(
-        int.from_bytes(hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()[:8])
-    )
+    torch.manual_seed(int.from_bytes(own[:8]))
+    # Where the held-out text is the same for all, each judges by another part of it: chance misleads a few.
+    judged_from = int.from_bytes(own[8:12])
     model = build_model(manifest).to(device)
     sequences = _at_once(swarm, settings, objective, model, device)
     text = HeldOutText(objective, model, device, sequences)
     judge = Judge(
         list(model.parameters()),
         manifest.model.context_length,
-        lambda blocks: text.measure(blocks, look).loss_nats,
+        lambda blocks: text.measure(blocks, look, judged_from).loss_nats,
     )
     optimizer = CollaborativeOptimizer(
         model.parameters(), swarm, block_matrices(model), judge, unigrams_of(model)

@@ -95,6 +95,14 @@ def test_held_out_in_order() -> None:
     assert torch.equal(torch.arange(500), torch.cat(rows))
 
 
+def test_held_out_from_some_block_on() -> None:
+    """Counted around the end, so that each place has as many; never the same block twice."""
+    for first in (0, 8, 10, 1 << 31):
+        rows = [int(row[0]) for inputs, _ in held_out_batches(SPLIT, 100, 4, 5, first) for row in inputs]
+        assert rows == [100 * ((first + number) % 10) for number in range(5)]
+    assert sum(len(inputs) for inputs, _ in held_out_batches(SPLIT, 100, 4, 50, 7)) == 10
+
+
 def test_too_short_for_a_block() -> None:
     """A split shorter than k + 1 tokens is refused at once, with both numbers."""
     split = Split([TOKENS[:100]])

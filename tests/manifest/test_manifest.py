@@ -534,3 +534,31 @@ def test_as_many_key_value_heads_as_heads_is_one_swarm() -> None:
     for each, heads in zip(same, (0, same[0]["model"]["heads"]), strict=True):
         each["model"]["kv_heads"] = heads
     assert len({Manifest.model_validate(each).sha256 for each in same}) == 1
+
+
+def test_a_swarm_may_offer_text() -> None:
+    """By the digest of its shards; without one there is nothing, and all bring their own."""
+    assert not preset("tiny").offer
+    offering = Manifest.model_validate(
+        tables() | {"offer": {"digest": SHA256, "title": "W", "licence": "CC0"}}
+    )
+    assert offering.offer
+    assert offering.offer.described == "W (CC0)"
+    assert offering.swarm_id != preset("tiny").swarm_id
+    assert Manifest.parse(offering.to_toml()) == offering
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"offer": {"digest": "abc"}}, "64 lower-case hexadecimal digits"),
+        ({"offer": {"digest": SHA256, "title": "x" * 201}}, "at most 200 characters"),
+        ({"offer": {"digest": SHA256}, "objective": {"kind": "similarity"}}, "leave the offer out"),
+    ],
+)
+def test_an_offer_that_does_not_fit_is_refused(changes: dict, said: str) -> None:
+    """A task is learnt from labelled examples, not from text."""
+    changed = tables() | changes
+    changed["model"]["vocabulary_size"] += 3
+    with pytest.raises(ValidationError, match=said):
+        Manifest.model_validate(changed)

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from dupt_swarm.command_line.printable import printable
+from dupt_swarm.manifest.tables import Offer
 from dupt_swarm.node.view import Peer, View
 from monitor import formats
 from monitor.history import History, Point
 from monitor.site import FILES, Site
+from monitor.summary import OfferSummary
 from monitor.watcher import Snapshot
 from tests.support.invented import ADDRESS, EVIL, EVIL_SAMPLE, MANIFEST, NOW, peer, remembered, seen, served
 
@@ -94,6 +96,20 @@ def test_page_shows_the_swarm() -> None:
     (plot,) = (svg for svg in page.named("svg") if svg.get("role") == "img")
     assert str(plot["aria-label"]).startswith("Loss curve: training loss went from 8.000 to 3.050")
     assert len(json.loads(str(plot["data-hover"]))) == 100
+
+
+def test_text_that_the_swarm_offers() -> None:
+    """Whoever has none reads that none is needed, of what title and licence it is; markup in it stays text."""
+    offer = Offer(digest="0" * 64, tokens=1_234_567, title="<b>Wiki</b>", source="x.org", licence="CC0")
+    snapshot = seen(peer("a"))
+    site = site_of(replace(snapshot, manifest=snapshot.manifest.model_copy(update={"offer": offer})))
+    text = " ".join(Tags(site.page()).text.split())
+    assert "You need no text: the swarm offers <b>Wiki</b> (CC0), 1,234,567 tokens, from x.org." in text
+    assert "--corpus PATH" not in site.summary().join
+    assert site.summary().offer == OfferSummary(
+        title="<b>Wiki</b>", source="x.org", licence="CC0", tokens=1_234_567
+    )
+    assert site_of(snapshot).summary().offer is None
 
 
 def test_reloads_without_javascript() -> None:

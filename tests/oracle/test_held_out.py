@@ -44,9 +44,9 @@ class Cramped:
         self.room, self.tried = room, list[int]()
 
     def measure_held_out(
-        self, _: nn.Module, __: torch.device, sequences: int, most: int, look: Any
+        self, _: nn.Module, __: torch.device, sequences: int, most: int, look: Any, first: int
     ) -> Quality:
-        del look
+        del look, first
         self.tried.append(sequences)
         if sequences > self.room:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")

@@ -17,7 +17,14 @@ from tests.support.texts import library
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-ABOUT = ("--offer-title", "The library", "--offer-source", "https://example.org", "--offer-licence", "PSF-2.0")
+ABOUT = (
+    "--offer-title",
+    "The library",
+    "--offer-source",
+    "https://example.org",
+    "--offer-licence",
+    "PSF-2.0",
+)
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +61,10 @@ def held_by(state: Path) -> set[str]:
     return {path.name for path in state.glob("*/offer/*")}
 
 
-def join(address: str, state: Path, *more: str, **environment: str) -> subprocess.Popen[str]:
+def join(address: str, state: Path, *more: str, corpus: str = "") -> subprocess.Popen[str]:
     """Nothing is typed but an address; the rest is for a test machine."""
     options = (*LISTEN, "--state-dir", str(state), "--name", state.name, "--json", *more)
-    return start("join", "--initial-peers", address, *options, **environment)
+    return start("join", "--initial-peers", address, *options, DUPT_PEER_JOIN_CORPUS=corpus)
 
 
 @contextmanager
@@ -80,7 +87,7 @@ def address_of(name: str, status: dict[str, Any]) -> str:
 
 
 def test_volunteers_type_nothing_but_an_address(offering: Path, tmp_path: Path) -> None:
-    """They train on the swarm's text, average, and agree; who comes when the first peer is gone does so too."""
+    """They train on the swarm's text, and average; who comes when the first peer is gone does so too."""
     listed, (ada, bob, late) = list_of(offering), (tmp_path / name for name in ("ada", "bob", "late"))
     with first_peer(offering, tmp_path / "first") as (first, about):
         assert about["join"].endswith(f"--swarm {about['swarm_id']}")
@@ -96,11 +103,10 @@ def test_volunteers_type_nothing_but_an_address(offering: Path, tmp_path: Path) 
                 wait_for_line(newcomer, "last round averaged with 2 others")
     oracles.append(newcomer)
     summaries = [json.loads(oracle.communicate()[0]) for oracle in oracles]
-
     assert "text for all: The library (PSF-2.0), " in table.stdout
     assert "tokens, from https://example.org" in table.stdout
     assert [oracle.returncode for oracle in oracles] == [0, 0, 0]
-    assert all(summary["heldout_loss_after"] < summary["heldout_loss_before"] for summary in summaries[:2])
+    assert all(summary["failed_rounds"] == 0 < summary["rounds"] for summary in summaries)
     shards = {shard.digest for shard in listed.shards}
     for state in (ada, bob, late):
         assert held_by(state) >= {listed.digest, listed.held_out.digest}
@@ -112,7 +118,9 @@ def test_a_corpus_of_ones_own_beside_it(offering: Path, text: Path, tmp_path: Pa
     """Both are trained on, by their weights; an evaluator then measures on what is held out for all."""
     with first_peer(offering, tmp_path / "first") as (_, about):
         address = about["addresses"][0]
-        oracle = join(address, tmp_path / "o", "--corpus", str(text), "--corpus", "swarm:0.5", "--rounds", "2")
+        oracle = join(
+            address, tmp_path / "o", "--corpus", str(text), "--corpus", "swarm:0.5", "--rounds", "2"
+        )
         _, errors = oracle.communicate(timeout=240)
         assert oracle.returncode == 0, errors
         assert f"{text}, swarm:0.5: " in errors
@@ -130,11 +138,13 @@ def test_an_empty_corpus_of_the_image_means_the_swarms_text(offering: Path, tmp_
     """There /corpus is a folder whether something is mounted on it or not."""
     (tmp_path / "corpus").mkdir()
     with first_peer(offering, tmp_path / "first") as (_, about):
-        environment = {"DUPT_PEER_JOIN_CORPUS": str(tmp_path / "corpus")}
-        oracle = join(about["addresses"][0], tmp_path / "o", "--rounds", "1", **environment)
-        _, errors = oracle.communicate(timeout=240)
+        corpus = str(tmp_path / "corpus")
+        oracle = join(about["addresses"][0], tmp_path / "o", "--rounds", "4", corpus=corpus)
+        output, errors = oracle.communicate(timeout=240)
     assert oracle.returncode == 0, errors
     assert "The library (PSF-2.0): " in errors
+    summary = json.loads(output)
+    assert summary["heldout_loss_after"] < summary["heldout_loss_before"]
 
 
 def test_a_first_peer_without_the_text_says_so(offering: Path, tmp_path: Path) -> None:
@@ -142,12 +152,16 @@ def test_a_first_peer_without_the_text_says_so(offering: Path, tmp_path: Path) -
     for name in ("run.toml", "tokenizer.json"):
         (tmp_path / name).write_bytes(offering.with_name(name).read_bytes())
     process = start("bootstrap", str(tmp_path / "run.toml"), *LISTEN, "--state-dir", str(tmp_path / "state"))
-    wait_for_line(process, f"note: this swarm offers text, and {tmp_path / 'offer'} lacks its list; copy there")
+    wait_for_line(
+        process, f"note: this swarm offers text, and {tmp_path / 'offer'} lacks its list; copy there"
+    )
     process.terminate()
     process.communicate(timeout=30)
 
 
-def test_a_swarm_that_offers_nothing_says_what_corpus_takes(bootstrap: dict[str, Any], tmp_path: Path) -> None:
+def test_a_swarm_that_offers_nothing_says_what_corpus_takes(
+    bootstrap: dict[str, Any], tmp_path: Path
+) -> None:
     """One line, exit code 2, and nothing is left on the disk."""
     options = ("--initial-peers", bootstrap["address"], *LISTEN, "--state-dir", str(tmp_path / "o"))
     for command in ("join", "evaluate"):

@@ -113,7 +113,7 @@ class Language:
         return MixedBatches(splits, self.mixture.all_weights, *order, stream), micro_batches
 
     def measure_held_out(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
+        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
         """See `TrainingObjective`. Each corpus counts for its share of the training."""
         most = held_out_sequences(most, parameter_count(model), self._context_length, device)
@@ -122,7 +122,7 @@ class Language:
             [(split, min(max(1, round(most * share)), self._blocks(split)))]
             for split, share in zip(splits, shares, strict=True)
         ]
-        found = self._measure(model, device, sequences, parts, look)
+        found = self._measure(model, device, sequences, parts, look, first)
         return _quality(mixed(found, shares))
 
     def measure_all(
@@ -138,12 +138,18 @@ class Language:
         return _quality(found)
 
     def _measure(
-        self, model: nn.Module, device: torch.device, sequences: int, parts: Sequence[Part], look: Look
+        self,
+        model: nn.Module,
+        device: torch.device,
+        sequences: int,
+        parts: Sequence[Part],
+        look: Look,
+        first: int = 0,
     ) -> list[Evaluation]:
-        """The loss on the first blocks of each part's splits."""
+        """The loss on some blocks of each part's splits, from the ``first`` on."""
         counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
         batches = chain.from_iterable(
-            held_out_batches(split, self._context_length, sequences, blocks)
+            held_out_batches(split, self._context_length, sequences, blocks, first)
             for split, blocks in chain.from_iterable(parts)
         )
         looked = watched(batches, sum(counts), look)

@@ -112,8 +112,10 @@ class SupervisedTask:
         return LabelledBatches(self._train, batch_size, self._manifest.seed, peer), micro_batches
 
     def measure_held_out(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
+        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
+        """See `TrainingObjective`. Each oracle has examples of its own: all begin with the first."""
+        del first
         length = self._held_out.length_max
         most = held_out_sequences(EXAMPLES_PER_BLOCK * most, parameter_count(model), length, device)
         return self._measure(model, device, self._held_out, sequences, self._at_once(most), look)

@@ -94,7 +94,7 @@ class TrainingObjective(Protocol):
         """
 
     def measure_held_out(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look
+        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
         """How good ``model`` is on what is not trained on.
 
@@ -104,6 +104,7 @@ class TrainingObjective(Protocol):
             sequences: how many at once.
             most: on how many blocks of text at most; fewer where that would take long.
             look: called before each batch.
+            first: the block to begin with, counted around the end.
 
         Raises:
             Abandoned: ``look`` raised it.

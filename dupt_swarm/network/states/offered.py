@@ -70,7 +70,8 @@ class OfferedFiles:
                 await self._fetch(missing[failures % len(missing)])
                 failures = 0
             except (DuptError, ValueError) as error:
-                logger.info("text that the swarm offers could not be fetched: %s", error)
+                if not failures:  # in a row
+                    logger.info("text that the swarm offers could not be fetched: %s", error)
                 self._tell(OfferedMissing(str(error)))
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                 failures += 1

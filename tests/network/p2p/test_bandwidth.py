@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.p2p.bandwidth import Bandwidth, TokenBucket, paced
+from dupt_swarm.network.p2p.bandwidth import RESERVED_SECONDS, Bandwidth, TokenBucket, paced
 from dupt_swarm.settings import NodeSettings
 from tests.support.tiny import reduced_tables
 
@@ -102,6 +102,25 @@ def test_rounds_go_before_downloads(clock) -> None:
         await asyncio.gather(*waiting)
         assert order == ["part", "part", "chunk", "chunk"]
         assert clock.now == pytest.approx(106.0, abs=1.1)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_in_no_hurry_waits_for_the_end_of_a_round(clock) -> None:
+    """Whatever the rate, and without one; not for ever, as rounds may follow one another."""
+
+    async def scenario() -> None:
+        for rate in (None, 1000):
+            bucket, began = TokenBucket(rate, clock, clock.sleep), clock.now
+            bucket.is_reserved = lambda began=began: clock.now < began + 3
+            await bucket.take_patiently(10)
+            assert clock.now - began == pytest.approx(3, abs=0.1)
+            bucket.is_reserved = lambda: True
+            began = clock.now
+            await bucket.take_patiently(10)
+            assert clock.now - began == pytest.approx(RESERVED_SECONDS, abs=0.1)
+            await bucket.take(10)
+            assert clock.now - began == pytest.approx(RESERVED_SECONDS, abs=0.1)
 
     asyncio.run(scenario())
 

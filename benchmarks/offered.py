@@ -1,0 +1,151 @@
+"""What text that a swarm offers costs its volunteers: bytes fetched beside bytes trained on, and disk.
+
+A real swarm on loopback: a first peer that offers Python's standard library and manual and the descriptions
+of packages, and three oracles that are given its address and nothing else. When they have trained for a while
+the first peer goes for good (``--first-peer stays``: it does not), and a fourth oracle comes, which then has
+its text from the others.
+
+How to read it, a row for each oracle: tokens that the swarm counts, shards fetched, the bytes of these ÷ the
+bytes of those tokens, bytes of text and of the whole folder on the disk at the end (without logs), and the loss on what is held out for all, in nats
+per token, before and after. A ratio of 1 means that each shard was trained on once; two shards are fetched
+ahead, so that more than 1 + 2 ÷ (shards read) is waste, and less means that shards were read again.
+
+    PYTHONPATH=. python benchmarks/offered.py [--rounds N] [--first-peer stays] [--max-disk BYTES]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dupt_swarm.disk.limit import folder_bytes, format_bytes
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.offer.shard_list import ShardList
+from peers.demo import write_corpora
+
+PEER = str(Path(sys.executable).with_name("dupt-peer"))
+LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+# Small, so that oracles get through shards while one watches.
+CHANGES: dict[str, dict[str, Any]] = {
+    "model": {"layers": 1, "width": 64, "hidden_width": 128},
+    "inner": {"learning_rate": 1e-3},
+    "rounds": {"tokens_per_round": 32768, "growth": 1.0},
+}
+FETCHED = re.compile(r"fetched .* MB of ([0-9a-f]{8}) ")
+LATE_ROUNDS = 0.4  # of those of the others
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(2), default=40, show_default=True, help="Of each oracle.")
+@click.option("--first-peer", type=click.Choice(("goes", "stays")), default="goes", show_default=True)
+@click.option("--max-disk", default="2GB", show_default=True, help="Of each oracle's folder.")
+def main(rounds: int, first_peer: str, max_disk: str) -> None:
+    """A table with a row for each oracle."""
+    with tempfile.TemporaryDirectory(prefix="dupt-bench-") as name:
+        folder = Path(name)
+        manifest = write_manifest(folder)
+        listed = ShardList.read((folder / "offer" / manifest.offer.digest).read_bytes())
+        click.echo(
+            f"{listed.tokens:,} tokens in {len(listed.shards)} shards of {listed.shards[0].tokens:,}; "
+            f"rounds of {manifest.rounds.tokens_per_round:,} tokens; the first peer {first_peer}; folders of "
+            f"{max_disk} at most"
+        )
+        summaries = run_swarm(folder, rounds, first_peer == "goes", ("--max-disk", max_disk))
+        click.echo("| oracle | tokens | shards | fetched ÷ trained | text | folder | held-out loss |")
+        click.echo("| --- | --- | --- | --- | --- | --- | --- |")
+        for oracle, summary in summaries.items():
+            click.echo(row(oracle, summary, folder / oracle, listed))
+
+
+def write_manifest(folder: Path) -> Manifest:
+    """A swarm that offers text, with a small model."""
+    write_corpora(folder / "texts")
+    options = ["--offer", str(folder / "texts"), "--offer-licence", "PSF-2.0"]
+    subprocess.run([PEER, "new", str(folder / "run.toml"), *options], check=True)
+    tables = Manifest.load(folder / "run.toml").model_dump()
+    changed = {name: tables[name] | keys for name, keys in CHANGES.items()}
+    manifest = Manifest.model_validate(tables | changed)
+    (folder / "run.toml").write_text(manifest.to_toml())
+    return manifest
+
+
+def run_swarm(folder: Path, rounds: int, goes: bool, more: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What each oracle says at its end, by name."""
+    with begin(folder) as (first, address):
+        oracles = {name: join(folder, name, address, rounds, *more) for name in ("one", "two", "three")}
+        later = wait_for_address(address, rounds)
+        if goes:
+            first.terminate()
+            first.wait()
+        oracles["late"] = join(folder, "late", later, max(2, int(LATE_ROUNDS * rounds)), *more)
+        return {name: json.loads(process.communicate()[0]) for name, process in oracles.items()}
+
+
+@contextmanager
+def begin(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """It runs; its process and its address."""
+    options = [*LISTEN, "--state-dir", str(folder / "first"), "--json"]
+    command = [PEER, "bootstrap", str(folder / "run.toml"), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, json.loads(process.stdout.readline())["addresses"][0]
+        finally:
+            process.terminate()
+
+
+def join(folder: Path, name: str, address: str, rounds: int, *more: str) -> subprocess.Popen[str]:
+    """An oracle with nothing but an address."""
+    options = [*LISTEN, "--state-dir", str(folder / name), "--name", name, "--rounds", str(rounds), *more]
+    return subprocess.Popen(
+        [PEER, "join", "--initial-peers", address, "--json", *options],
+        stdout=subprocess.PIPE,
+        stderr=(folder / f"{name}.log").open("w"),
+        text=True,
+    )
+
+
+def wait_for_address(address: str, rounds: int) -> str:
+    """Where an oracle is, once a quarter of the rounds are done."""
+    while True:
+        status = json.loads(_output("status", "--initial-peers", address, "--json"))
+        if status["round"] >= rounds / 4:
+            peer = next(peer for peer in status["peers"] if peer["role"] == "oracle")
+            return f"{peer['addresses'][0]}/p2p/{peer['peer_id']}"
+        time.sleep(1)
+
+
+def _output(*arguments: str) -> str:
+    return subprocess.run([PEER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def row(oracle: str, summary: dict[str, Any], state: Path, listed: ShardList) -> str:
+    """A line of the table."""
+    sizes = {shard.digest[:8]: 2 * shard.tokens for shard in listed.shards}
+    fetched = [sizes[digest] for digest in shards_in(state) if digest in sizes]
+    tokens = summary["tokens_total"]
+    [swarm] = (path for path in state.iterdir() if path.is_dir())
+    text, whole = folder_bytes(swarm / "offer"), folder_bytes(swarm)
+    whole -= sum(path.stat().st_size for path in swarm.glob("node.log*"))
+    ratio = sum(fetched) / (2 * tokens)
+    loss = f"{summary['heldout_loss_before']:.3f} → {summary['heldout_loss_after']:.3f}"
+    return f"| {oracle} | {tokens:,} | {len(fetched)} | {ratio:.3f} | {format_bytes(text)} | {format_bytes(whole)} | {loss} |"
+
+
+def shards_in(state: Path) -> Sequence[str]:
+    """How the digests of the files begin that were fetched."""
+    return [found for log in state.glob("*/node.log") for found in FETCHED.findall(log.read_text())]
+
+
+if __name__ == "__main__":
+    main()
