@@ -6,8 +6,8 @@ the first peer goes for good (``--first-peer stays``: it does not), and a fourth
 its text from the others.
 
 How to read it, a row for each oracle: tokens that the swarm counts, shards fetched, the bytes of these ÷ the
-bytes of those tokens, bytes of text and of the whole folder on the disk at the end (without logs), and the loss on what is held out for all, in nats
-per token, before and after. A ratio of 1 means that each shard was trained on once; two shards are fetched
+bytes of those tokens, bytes of text and of the whole folder on the disk at the end (without logs), and the loss
+on what is held out for all, in nats per token, before and after. A ratio of 1 means that each shard was trained on once; two shards are fetched
 ahead, so that more than 1 + 2 ÷ (shards read) is waste, and less means that shards were read again.
 
     PYTHONPATH=. python benchmarks/offered.py [--rounds N] [--first-peer stays] [--max-disk BYTES]
@@ -139,7 +139,8 @@ def row(oracle: str, summary: dict[str, Any], state: Path, listed: ShardList) ->
     whole -= sum(path.stat().st_size for path in swarm.glob("node.log*"))
     ratio = sum(fetched) / (2 * tokens)
     loss = f"{summary['heldout_loss_before']:.3f} → {summary['heldout_loss_after']:.3f}"
-    return f"| {oracle} | {tokens:,} | {len(fetched)} | {ratio:.3f} | {format_bytes(text)} | {format_bytes(whole)} | {loss} |"
+    disk = f"{format_bytes(text)} | {format_bytes(whole)}"
+    return f"| {oracle} | {tokens:,} | {len(fetched)} | {ratio:.3f} | {disk} | {loss} |"
 
 
 def shards_in(state: Path) -> Sequence[str]:

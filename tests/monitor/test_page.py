@@ -99,7 +99,7 @@ def test_page_shows_the_swarm() -> None:
 
 
 def test_text_that_the_swarm_offers() -> None:
-    """Whoever has none reads that none is needed, of what title and licence it is; markup in it stays text."""
+    """Whoever has none reads that none is needed, its title and licence; markup in it stays text."""
     offer = Offer(digest="0" * 64, tokens=1_234_567, title="<b>Wiki</b>", source="x.org", licence="CC0")
     snapshot = seen(peer("a"))
     site = site_of(replace(snapshot, manifest=snapshot.manifest.model_copy(update={"offer": offer})))

@@ -112,7 +112,8 @@ def test_what_is_in_no_hurry_waits_for_the_end_of_a_round(clock) -> None:
     async def scenario() -> None:
         for rate in (None, 1000):
             bucket, began = TokenBucket(rate, clock, clock.sleep), clock.now
-            bucket.is_reserved = lambda began=began: clock.now < began + 3
+            until = clock.now + 3
+            bucket.is_reserved = lambda until=until: clock.now < until  # type: ignore[misc]
             await bucket.take_patiently(10)
             assert clock.now - began == pytest.approx(3, abs=0.1)
             bucket.is_reserved = lambda: True
