@@ -6,9 +6,10 @@ the first peer goes for good (``--first-peer stays``: it does not), and a fourth
 its text from the others.
 
 How to read it, a row for each oracle: tokens that the swarm counts, shards fetched, the bytes of these ÷ the
-bytes of those tokens, bytes of text and of the whole folder on the disk at the end (without logs), and the loss
-on what is held out for all, in nats per token, before and after. A ratio of 1 means that each shard was trained on once; two shards are fetched
-ahead, so that more than 1 + 2 ÷ (shards read) is waste, and less means that shards were read again.
+bytes of those tokens, bytes of text and of the whole folder on the disk at the end (without logs), and the
+loss on what is held out for all, in nats per token, before and after. A ratio of 1 means that each shard was
+trained on once; two shards are fetched ahead, so that more than 1 + 2 ÷ (shards read) is waste, and less means
+that shards were read again.
 
     PYTHONPATH=. python benchmarks/offered.py [--rounds N] [--first-peer stays] [--max-disk BYTES]
 """
