@@ -8,8 +8,8 @@ its text from the others.
 How to read it, a row for each oracle: tokens that the swarm counts, shards fetched, the bytes of these ÷ the
 bytes of those tokens, bytes of text and of the whole folder on the disk at the end (without logs), and the
 loss on what is held out for all, in nats per token, before and after. A ratio of 1 means that each shard was
-trained on once; two shards are fetched ahead, so that more than 1 + 2 ÷ (shards read) is waste, and less means
-that shards were read again.
+trained on once; two shards are fetched ahead, so that more than 1 + 2 ÷ (shards read) is waste, and less
+means that shards were read again.
 
     PYTHONPATH=. python benchmarks/offered.py [--rounds N] [--first-peer stays] [--max-disk BYTES]
 """
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def run_swarm(folder: Path, rounds: int, goes: bool, more: Sequence[str]) -> dic
     """What each oracle says at its end, by name."""
     with begin(folder) as (first, address):
         oracles = {name: join(folder, name, address, rounds, *more) for name in ("one", "two", "three")}
-        later = wait_for_address(address, rounds)
+        later = wait_for_address(address, rounds, oracles)
         if goes:
             first.terminate()
             first.wait()
@@ -116,9 +116,10 @@ def join(folder: Path, name: str, address: str, rounds: int, *more: str) -> subp
     )
 
 
-def wait_for_address(address: str, rounds: int) -> str:
+def wait_for_address(address: str, rounds: int, oracles: Mapping[str, subprocess.Popen[str]]) -> str:
     """Where an oracle is, once a quarter of the rounds are done."""
     while True:
+        assert all(process.poll() is None for process in oracles.values()), "an oracle has ended"
         status = json.loads(_output("status", "--initial-peers", address, "--json"))
         if status["round"] >= rounds / 4:
             peer = next(peer for peer in status["peers"] if peer["role"] == "oracle")

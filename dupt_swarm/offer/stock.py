@@ -157,7 +157,7 @@ class _Arriving:
         deadline = time.monotonic() + WAIT_SECONDS
         data = self._read_any(names)
         if data is None:
-            self._make_room(max(name.most for name in names))
+            self._make_room(names)
             self._swarm.want_offered(names)
         while data is None:
             if time.monotonic() > deadline:
@@ -171,7 +171,9 @@ class _Arriving:
         self._progress(len(self._came), self._total)
         return data
 
-    def _make_room(self, size: int) -> None:
+    def _make_room(self, names: Sequence[OfferedName]) -> None:
+        """For one of them; the list is short, and nothing says how short before it is here."""
+        size = max(name.most for name in names) if self._came else 0
         if problem := self._swarm.folder.make_room_for_text(size, self._came):
             raise CorpusError(
                 f"there is no room for the text that the swarm offers: {problem}", setting="max_disk"
