@@ -115,21 +115,14 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
 
 def _check_offer(run: Manifest, folder: Path) -> Path:
     """Where the text is that the swarm offers; if it is not all there, that is said."""
-    from dupt_swarm.offer.shard_list import ShardList
+    from dupt_swarm.offer.shard_list import missing_in
 
-    if run.offer:
-        listed = folder / run.offer.digest
-        shards = ShardList.read(listed.read_bytes()) if listed.is_file() else None
-        missing = (
-            [] if shards is None else [each for each in shards.files if not (folder / each.digest).is_file()]
+    if run.offer and (missing := missing_in(folder, run)):
+        click.echo(
+            f"note: this swarm offers text, and {folder} lacks {missing}; copy there what `dupt-peer new "
+            "--offer` wrote, or others must have it",
+            err=True,
         )
-        if shards is None or missing:
-            lacks = "its list" if shards is None else f"{len(missing)} of its files"
-            click.echo(
-                f"note: this swarm offers text, and {folder} lacks {lacks}; copy there what `dupt-peer new "
-                "--offer` wrote, or others must have it",
-                err=True,
-            )
     return folder
 
 

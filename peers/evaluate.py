@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.settings import LISTEN_EVERYWHERE, EvaluatorSettings, NodeSettings
+from dupt_swarm.settings import LISTEN_EVERYWHERE, OF_THE_SWARM, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
@@ -82,6 +82,8 @@ def command(
         from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.swarm import Swarm
 
+        if chosen["corpus"] == OF_THE_SWARM:
+            chosen["corpus"] = None
         own = options.pick(EvaluatorSettings, chosen)
         check_data(own)
         dataset_name(own)

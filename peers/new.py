@@ -5,6 +5,7 @@ With text that the swarm offers, if that is wanted.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -17,10 +18,11 @@ from pydantic import ValidationError
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import OFFER_FOLDER
-from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.errors import DuptError, ManifestError, UsageError
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
+from dupt_swarm.manifest.tables import TITLE_LENGTH_MAX, Offer
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.key import make_key, public_hex
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
@@ -167,9 +169,13 @@ class Offering:
             raise UsageError(
                 "a task is learnt from labelled examples, not from text", setting=("offers", "task")
             )
+        about["title"] = about["title"] or Path(texts[0].path).expanduser().absolute().name[:TITLE_LENGTH_MAX]
+        try:
+            Offer(**about)
+        except ValidationError as error:
+            raise UsageError(explain_invalid(error, Offer, "offer"), setting="offers") from error
         for text in texts:
             text.check()
-        about["title"] = about["title"] or Path(texts[0].path).expanduser().absolute().name
         return cls(texts, **about)
 
     def write(self, manifest: Manifest, tokenizer: Tokenizer, path: Path) -> Manifest:
@@ -202,6 +208,11 @@ class Offering:
             err=True,
         )
         return with_tables(manifest, offer=table)
+
+    def remove(self, path: Path) -> None:
+        """Remove what `write` has written, as the rest cannot be."""
+        if self.texts:
+            shutil.rmtree(offer_of(path), ignore_errors=True)
 
 
 def offer_of(manifest: Path) -> Path:
@@ -332,11 +343,11 @@ def write(
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        manifest = offering.write(organise(manifest, admission, path), tokenizer, path)
         tokenizer.save(path.with_name("tokenizer.json"))
-        manifest = offering.write(manifest, tokenizer, path)
-        manifest = organise(manifest, admission, path)
         path.write_text(manifest.to_toml(), encoding="utf-8")
     except OSError as error:
+        offering.remove(path)
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return manifest
 
@@ -396,10 +407,12 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
         written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
     else:
         written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    written = wanted.offering.write(written, base.tokenizer, manifest)
-    written = organise(written, wanted.admission, manifest)
-    write_beginning(manifest, written, base.tokenizer, state)
+    written = wanted.offering.write(organise(written, wanted.admission, manifest), base.tokenizer, manifest)
+    try:
+        write_beginning(manifest, written, base.tokenizer, state)
+    except DuptError:
+        wanted.offering.remove(manifest)
+        raise
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)
     say_next(manifest)

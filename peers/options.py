@@ -132,7 +132,10 @@ def _is_there(text: str) -> bool:
 
 def _is_empty(folder: str) -> bool:
     path = Path(folder)
-    return path.is_dir() and not any(path.iterdir())
+    try:
+        return path.is_dir() and not any(path.iterdir())
+    except OSError:  # whoever reads it says so
+        return False
 
 
 class CorpusType(_CorpusType):

@@ -35,8 +35,8 @@ from typing import IO
 import platformdirs
 
 from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically
-from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes
-from dupt_swarm.disk.offered import OfferedFolder
+from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes, format_bytes
+from dupt_swarm.disk.offered import OfferedFolder, free_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.settings import Role
 
@@ -199,19 +199,35 @@ class SwarmFolder:
     def make_room_for_text(self, size: int, keep: Collection[str]) -> str:
         """Make room for a file of the offer, of ``size`` bytes, by removing others but those to ``keep``.
 
-        A checkpoint as large as the last one has its room besides.
+        As long as there is one checkpoint only, another as large has its room besides; and so it has on the
+        disk, whatever may be taken of that. Nothing is removed where that would not suffice.
 
         Returns:
             Why there is none, with the remedy; or an empty string.
         """
-        checkpoint = self.checkpoint
-        needed = size + (folder_bytes(checkpoint) if checkpoint else 0)
+        checkpoints = self._checkpoints()
+        last = folder_bytes(checkpoints[-1]) if checkpoints else 0
+        needed = size + (last if len(checkpoints) < CHECKPOINTS_KEPT else 0)
 
-        def problem() -> str:
-            return self.disk.problem(needed, "text and a checkpoint") or self.offered.problem(size)
+        def problem(removed: int = 0) -> str:
+            return (
+                self.disk.problem(needed - removed, "text and a checkpoint")
+                or self.offered.problem(size - removed)
+                or self._problem_of_disk(size + last - removed)
+            )
 
+        stay = self.offered.pinned.union(keep)
+        removable = sum(bytes for name, bytes in self.offered.sizes.items() if name not in stay)
+        if hopeless := problem(removable):
+            return hopeless
         self.offered.shrink(lambda: not problem(), keep)
         return problem()
+
+    def _problem_of_disk(self, size: int) -> str:
+        free = free_bytes(self.path)
+        if size <= free:
+            return ""
+        return f"{self.path}: {format_bytes(free)} of the disk are free, too little for text and a checkpoint"
 
     def close(self) -> None:
         """Release the folder's lock."""
@@ -222,7 +238,9 @@ class SwarmFolder:
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
             shutil.rmtree(self.origins, ignore_errors=True)
-            self.offered.shrink(lambda: not self.disk.problem(size, "a checkpoint"))
+        self.offered.shrink(
+            lambda: not self.disk.problem(size, "a checkpoint") and free_bytes(self.path) >= size
+        )
         if problem := self.disk.problem(size, "a checkpoint"):
             raise CheckpointError(f"no checkpoint was written: {problem}", setting="max_disk")
 

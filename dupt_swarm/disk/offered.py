@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -18,45 +19,56 @@ class OfferedFolder:
 
     Attributes:
         path: the folder; it need not be there.
+        pinned: names of files that stay, whatever else needs room.
     """
 
     def __init__(self, path: Path, most: int = TEXT_BYTES) -> None:
         """``most`` bytes."""
         self.path, self._most = path, most
+        self.pinned: frozenset[str] = frozenset()
 
     @property
-    def files(self) -> list[Path]:
-        """What is there, the one used longest ago first."""
-        ages: dict[Path, float] = {}
-        with contextlib.suppress(FileNotFoundError):  # the folder; or a file that has just been removed
+    def sizes(self) -> dict[str, int]:
+        """Bytes of what is there by name, the one used longest ago first."""
+        found: list[tuple[float, str, int]] = []
+        with contextlib.suppress(OSError):  # the folder is not there
             for path in self.path.iterdir():
-                if DIGEST.fullmatch(path.name):
-                    ages[path] = path.stat().st_mtime
-        return sorted(ages, key=lambda path: (ages[path], path.name))
+                with contextlib.suppress(OSError):  # it has just been removed
+                    if DIGEST.fullmatch(path.name):
+                        status = path.stat()
+                        found.append((status.st_mtime, path.name, status.st_size))
+        return {name: size for _, name, size in sorted(found)}
 
     def read(self, digest: str) -> bytes | None:
         """The file with this digest, unchecked, which is used now; None: it is not there."""
         path = self.path / digest
-        try:
-            os.utime(path)
-            return path.read_bytes()
-        except OSError:
-            return None
+        with contextlib.suppress(OSError):
+            data = path.read_bytes()
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            return data
+        return None
 
     def remove(self, digest: str) -> None:
-        """Remove a file, if it is there."""
-        (self.path / digest).unlink(missing_ok=True)
+        """Remove a file, if it is there and can be."""
+        with contextlib.suppress(OSError):
+            (self.path / digest).unlink(missing_ok=True)
 
     def problem(self, more: int) -> str:
         """Why ``more`` bytes do not fit; or an empty string."""
-        if more + sum(path.stat().st_size for path in self.files) <= self._most:
+        if more + sum(self.sizes.values()) <= self._most:
             return ""
         return f"{self.path} takes {format_bytes(self._most)} at most, too little for its next file"
 
     def shrink(self, fits: Callable[[], bool], keep: Collection[str] = ()) -> None:
         """Remove files one by one until it ``fits``, or only those to ``keep`` are left."""
-        for path in self.files:
+        for name in self.sizes:
             if fits():
                 return
-            if path.name not in keep:
-                path.unlink(missing_ok=True)
+            if name not in keep and name not in self.pinned:
+                self.remove(name)
+
+
+def free_bytes(folder: Path) -> int:
+    """What is left of the disk that the folder is on."""
+    return shutil.disk_usage(folder).free

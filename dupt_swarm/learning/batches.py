@@ -15,6 +15,7 @@ from dupt_swarm.learning.epochs import EpochBatches, shuffled
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.manifest import Manifest
 
+EPOCH_BLOCKS_MAX = 1 << 24  # of a mixture with text that the swarm offers
 Batch = tuple[torch.Tensor, ...]  # what a model takes; each with an example per row
 Blocks = tuple[torch.Tensor, torch.Tensor]  # inputs and targets, int64 [B, k] each
 
@@ -171,10 +172,10 @@ class MixedBatches(EpochBatches[Blocks]):
         self._orders = [shuffled(count, seed, peer) for count in counts]
         self._stream = stream
         counts += [stream.count] if stream is not None else []
-        self.blocks = [
-            max(1, round(count * (weight / max(weights))))
-            for count, weight in zip(counts, weights, strict=True)
-        ]
+        amounts = [count * (weight / max(weights)) for count, weight in zip(counts, weights, strict=True)]
+        # A swarm may offer more than there is memory for the order of; what is not dealt out comes later.
+        scale = 1.0 if stream is None else min(1.0, EPOCH_BLOCKS_MAX / sum(amounts))
+        self.blocks = [max(1, round(scale * amount)) for amount in amounts]
         self.tokens_per_example = self._context_length = context_length
         self._splits, self._batch_size = splits, batch_size
         self._ends = list(accumulate(self.blocks))

@@ -8,7 +8,10 @@ longest ago first: training never waits for the network.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, Self
 
 from dupt_swarm.errors import CheckpointError, CorpusError
@@ -17,7 +20,7 @@ from dupt_swarm.learning.epochs import shuffled
 from dupt_swarm.learning.token_files import Split, TokenIds
 
 AHEAD = 2  # shards that come while one is read: so the next one is here even if it takes twice as long
-PATIENCE = 4  # turns
+PATIENCE_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +54,15 @@ class OfferedBlocks:
         count: how many blocks an epoch has.
     """
 
-    def __init__(self, text: OfferedText, context_length: int, seed: int, peer: str) -> None:
-        """``seed`` and ``peer`` decide the orders.
+    def __init__(
+        self,
+        text: OfferedText,
+        context_length: int,
+        seed: int,
+        peer: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``seed`` and ``peer`` decide the orders; ``clock`` is for tests.
 
         Raises:
             CorpusError: no shard has as much as a block.
@@ -63,7 +73,7 @@ class OfferedBlocks:
         self._text, self._context_length, self._seed, self._peer = text, context_length, seed, peer
         self._epoch = self._position = 0  # of the shard that comes next
         self._shard, self._turn, self._dealt = -1, 0, 0  # of the one that is read: `turn` counts all of them
-        self._missed = 0  # turns for which the shard that comes next is late
+        self._clock, self._late_since = clock, math.inf
         self._split: Split | None = None
         self._order: Sequence[int] = ()
 
@@ -71,7 +81,7 @@ class OfferedBlocks:
         """The next ``number`` blocks: of each its shard, and its number there.
 
         Raises:
-            CorpusError: all shards are unusable.
+            CorpusError: no shard is here.
         """
         return [self._next() for _ in range(number)]
 
@@ -89,26 +99,23 @@ class OfferedBlocks:
         """Go on after ``state``: with the same block, if its shard is still here.
 
         Raises:
-            CheckpointError: ``state`` was not made by `state_dict`.
+            CheckpointError: ``state`` was not made by `state_dict`, or of another text.
         """
         values = [
             value for name in self.state_dict() if type(value := state.get(name)) is int and value >= -1
         ]
-        if len(values) != len(self.state_dict()):
+        if len(values) != len(self.state_dict()) or max(values[1:3]) >= len(self._text.shards):
             raise CheckpointError(f"not a position in shards: {state!r}; resume from another checkpoint")
         self._epoch, self._position, self._shard, self._turn, self._dealt = values
-        self._split, self._order = None, ()
+        self._split, self._order, self._late_since = None, (), math.inf
         if self._shard >= 0 and (tokens := self._text.read(self._shard)) is not None:
             self._use(self._shard, tokens)
-            self._want()
+        self._want()
 
     def _next(self) -> tuple[Split, int]:
-        opened = 0
-        while self._split is None or self._dealt >= len(self._order):
-            if opened > len(self._text.shards):
-                raise CorpusError("no shard that the swarm offers is usable; train on a text of your own")
+        if self._split is None or self._dealt >= len(self._order):
             self._open()
-            opened += 1
+        assert self._split is not None
         self._dealt += 1
         return self._split, self._order[self._dealt - 1]
 
@@ -122,40 +129,46 @@ class OfferedBlocks:
     def _read_next(self) -> bool:
         """Of those that were to come the first one that is here; False: there is none.
 
-        Those before it, and one that has not come in `PATIENCE` turns, have had their turn: nobody may have
-        them any more.
+        Those before it, and one that is late by `PATIENCE_SECONDS`, have had their turn: nobody may have them
+        any more. One that was made wrong has none.
         """
-        for ahead in range(AHEAD):
+        ahead = wrong = 0
+        while ahead < AHEAD and wrong < len(self._text.shards):
             shard = self._at(ahead)
             tokens = self._text.read(shard)
-            if tokens is not None:
-                self._advance(ahead + 1)
-                self._use(shard, tokens)
+            if tokens is None:
+                ahead += 1
+                continue
+            self._advance(ahead + 1)
+            if self._use(shard, tokens):
                 return True
-        self._missed += 1
-        if self._missed >= PATIENCE:
+            ahead, wrong = 0, wrong + 1
+        self._late_since = min(self._late_since, self._clock())
+        if self._clock() - self._late_since > PATIENCE_SECONDS:
             self._advance(1)
         return False
 
     def _advance(self, shards: int) -> None:
         epochs, self._position = divmod(self._position + shards, len(self._text.shards))
-        self._epoch, self._missed = self._epoch + epochs, 0
+        self._epoch, self._late_since = self._epoch + epochs, math.inf
 
     def _read_again(self) -> bool:
         """Go through a shard that is here once more; False: there is none."""
         for shard in self._text.here:
             tokens = self._text.read(shard)
-            if tokens is not None and len(tokens):
+            if tokens is not None and self._use(shard, tokens):
                 logger.info("the next shard is not here yet: shard %d is read again", shard)
-                self._use(shard, tokens)
                 return True
         if self._split is not None:  # it was removed to make room, and is still in memory
             self._order = self._shuffle(len(self._order))
         return self._split is not None
 
-    def _use(self, shard: int, tokens: TokenIds) -> None:
-        self._shard, self._split = shard, Split([tokens] if len(tokens) else [])
-        self._order = self._shuffle(blocks_in(len(tokens), self._context_length))
+    def _use(self, shard: int, tokens: TokenIds) -> bool:
+        """Read this one from now on; False: there is no block in it."""
+        blocks = blocks_in(len(tokens), self._context_length)
+        if blocks:
+            self._shard, self._split, self._order = shard, Split([tokens]), self._shuffle(blocks)
+        return bool(blocks)
 
     def _shuffle(self, blocks: int) -> Sequence[int]:
         order: Sequence[int] = shuffled(blocks, self._seed, self._peer, self._turn).tolist()
@@ -173,10 +186,10 @@ class OfferedBlocks:
         return shard_order(len(self._text.shards), self._seed, self._peer, self._epoch + epoch)[position]
 
 
+@lru_cache(maxsize=2)
 def shard_order(count: int, seed: int, peer: str, epoch: int) -> Sequence[int]:
     """In which order ``peer`` reads the shards in an epoch."""
-    order: Sequence[int] = shuffled(count, seed, peer, epoch, 0).tolist()
-    return order
+    return tuple(shuffled(count, seed, peer, epoch, 0).tolist())
 
 
 class OfferedBatches:
@@ -194,10 +207,11 @@ class OfferedBatches:
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
         return read_blocks(self._blocks.take(self._batch_size), self._context_length)
 
-    def state_dict(self) -> dict[str, int]:
-        """See `OfferedBlocks`."""
-        return self._blocks.state_dict()
+    def state_dict(self) -> dict[str, Any]:
+        """As that of a corpus of one's own, or a mixture: whoever comes without it, or with one, goes on."""
+        return {"epoch": 0, "position": 0, "stream": self._blocks.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Likewise."""
-        self._blocks.load_state_dict(state)
+        """See `OfferedBlocks`; after other text it begins anew."""
+        if isinstance(state.get("stream"), dict):
+            self._blocks.load_state_dict(state["stream"])

@@ -230,6 +230,7 @@ class Node:
                 link.kill()
                 continue
             self._link = link
+            link.submit(self._wanted)
             # The last process may have progressed further than it could report; adopting will show.
             self.hearing.put(catching_up=CatchingUp(fetching=False, newer=joined.state))
             self.publish(RecordUpdate(), now=True)
@@ -244,7 +245,6 @@ class Node:
         join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
         joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
         link.submit(Publish(self._published))
-        link.submit(self._wanted)
         return joined
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.fields import Digest
+from dupt_swarm.learning.token_files import token_type
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.offered import offered_blob
 
 SHARD_TOKENS_MAX = 1 << 21  # so that a shard has 4 MiB, or 8 with a vocabulary of more than 65,536 ids
@@ -73,3 +77,20 @@ class ShardList(BaseModel):
                 "and tell its organiser",
                 setting="corpus",
             ) from error
+
+
+def bytes_of(shard: Shard, manifest: Manifest) -> int:
+    """How many a shard has, as the list says."""
+    return shard.tokens * np.dtype(token_type(manifest.tokenizer.vocabulary_size)).itemsize
+
+
+def missing_in(folder: Path, manifest: Manifest) -> str:
+    """What this folder lacks of the offer, in words; an empty string: nothing, judged by names and sizes."""
+    listed = folder / manifest.offer.digest
+    data = listed.read_bytes() if listed.is_file() else b""
+    if offered_blob(data).digest != manifest.offer.digest:
+        return "its list"
+    files = ShardList.read(data).files
+    paths = {folder / shard.digest: bytes_of(shard, manifest) for shard in files}
+    missing = sum(not path.is_file() or path.stat().st_size != size for path, size in paths.items())
+    return f"{missing} of its {len(files)} shards" if missing else ""

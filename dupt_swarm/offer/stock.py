@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dupt_swarm.disk.folders import SwarmFolder
-from dupt_swarm.errors import CorpusError, NodeError
+from dupt_swarm.errors import CorpusError, NodeError, UsageError
 from dupt_swarm.learning.offered import AHEAD, shard_order
 from dupt_swarm.learning.token_files import Split, TokenIds, token_type
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
-from dupt_swarm.offer.shard_list import LIST_BYTES_MAX, Shard, ShardList
+from dupt_swarm.offer.shard_list import LIST_BYTES_MAX, Shard, ShardList, bytes_of
 from dupt_swarm.replica.offered import offered_blob
 from dupt_swarm.swarm import Swarm
 
@@ -50,31 +50,39 @@ class Stock:
         self.shards: Sequence[int] = [shard.tokens for shard in listed.shards]
         self.held_out = Split([held_out])
         self._listed, self._folder, self._manifest, self._want = listed, folder, manifest, want
+        self._warned = False
         self._numbers = {shard.digest: number for number, shard in enumerate(listed.shards)}
 
     @property
     def here(self) -> Sequence[int]:
         """See `OfferedText`."""
-        names = (path.name for path in self._folder.offered.files)
-        return [self._numbers[name] for name in names if name in self._numbers]
+        return [self._numbers[name] for name in self._folder.offered.sizes if name in self._numbers]
 
     def read(self, shard: int) -> TokenIds | None:
         """See `OfferedText`."""
         return read_shard(self._listed.shards[shard], self._folder, self._manifest)
 
     def want(self, shards: Sequence[int]) -> None:
-        """See `OfferedText`; fewer come where there is no room for all."""
+        """See `OfferedText`; fewer come where there is no room for all, the first of them at least.
+
+        It takes the place of the one that is read, if need be: that one is in memory.
+        """
         names = [_name_of(self._listed.shards[number], self._manifest) for number in shards]
-        keep = [self._manifest.offer.digest, self._listed.held_out.digest, *(name.digest for name in names)]
-        wanted, coming = [], 0
-        for name in names:
-            if not (self._folder.offered.path / name.digest).exists():
-                coming += name.most
-                if problem := self._folder.make_room_for_text(coming, keep):
-                    logger.info("no more text comes: %s", problem)
-                    break
-            wanted.append(name)
-        self._want(wanted)
+        missing = [name for name in names if not (self._folder.offered.path / name.digest).exists()]
+        keep = [name.digest for name in names]
+        while missing and (problem := self._folder.make_room_for_text(_bytes_of(missing), keep)):
+            if len(missing) == 1 and len(keep) > 1:
+                keep = [missing[0].digest]
+                continue
+            keep.remove(missing.pop().digest)
+            self._warn(problem)
+        self._want(missing)
+
+    def _warn(self, problem: str) -> None:
+        """Once: it stays so."""
+        if not self._warned:
+            logger.warning("less of the swarm's text comes at once than could: %s", problem)
+        self._warned = True
 
 
 def open_stock(swarm: Swarm, progress: Progress | None = None, *, to_train: bool = True) -> Stock:
@@ -87,39 +95,41 @@ def open_stock(swarm: Swarm, progress: Progress | None = None, *, to_train: bool
         to_train: False: only what is held out is needed.
 
     Raises:
+        UsageError: there is no offer.
         CorpusError: what the organiser has written is unusable, or there is no room for it.
         NodeError: nobody gave it.
     """
     manifest, folder = swarm.manifest, swarm.folder
+    if not manifest.offer:
+        raise UsageError("this swarm offers no text; give your own", setting="corpus")
     arriving = _Arriving(swarm, 3 if to_train else 2, progress or (lambda *_: None))
-    listed = ShardList.read(arriving.wait(OfferedName(manifest.offer.digest, LIST_BYTES_MAX)))
-    arriving.wait(_name_of(listed.held_out, manifest))
+    listed = ShardList.read(arriving.wait([OfferedName(manifest.offer.digest, LIST_BYTES_MAX)]))
+    arriving.wait([_name_of(listed.held_out, manifest)])
+    folder.offered.pinned = frozenset((manifest.offer.digest, listed.held_out.digest))
     held_out = read_shard(listed.held_out, folder, manifest)
-    if held_out is None or len(held_out) <= manifest.model.context_length:
+    if held_out is None or not _has_a_block(held_out, manifest):
         raise CorpusError(
             "what this swarm's organiser holds out is unusable; train on a text of your own, and tell them",
             setting="corpus",
         )
     stock = Stock(listed, held_out, folder, manifest, swarm.want_offered)
-    if to_train and not stock.here:
-        order = shard_order(len(listed.shards), manifest.seed, swarm.peer_id, 0)[:TRIED]
-        arriving.wait_for_any([_name_of(listed.shards[number], manifest) for number in order])
+    if to_train:
+        order = shard_order(len(listed.shards), manifest.seed, swarm.peer_id, 0)
+        first = [listed.shards[number] for number in dict.fromkeys([*stock.here, *order[:TRIED]])]
+        usable = {_name_of(shard, manifest): shard for shard in first}
+        arriving.wait([*usable], lambda name: _is_usable(usable[name], folder, manifest))
         stock.want(order[:AHEAD])
     return stock
 
 
 def read_shard(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> TokenIds | None:
     """The tokens of a shard; none, if the organiser made it wrong. None: it is not here, or was damaged."""
-    data = folder.offered.read(shard.digest)
+    data = _read_checked(shard.digest, folder)
     if data is None:
-        return None
-    if offered_blob(data).digest != shard.digest:
-        logger.warning("%s is damaged; it is fetched again", folder.offered.path / shard.digest)
-        folder.offered.remove(shard.digest)
         return None
     vocabulary_size = manifest.tokenizer.vocabulary_size
     dtype = np.dtype(token_type(vocabulary_size))
-    if len(data) != shard.tokens * dtype.itemsize:
+    if len(data) != bytes_of(shard, manifest):
         logger.warning("shard %s has another length than the list says: it is left out", shard.digest)
         return np.empty(0, dtype)
     tokens: TokenIds = np.frombuffer(data, dtype)
@@ -129,9 +139,31 @@ def read_shard(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> TokenId
     return tokens
 
 
+def _read_checked(digest: str, folder: SwarmFolder) -> bytes | None:
+    """A file of the offer; one that was damaged on the disk is removed, to be fetched again."""
+    data = folder.offered.read(digest)
+    if data is None or offered_blob(data).digest == digest:
+        return data
+    logger.warning("%s is damaged; it is fetched again", folder.offered.path / digest)
+    folder.offered.remove(digest)
+    return None
+
+
+def _has_a_block(tokens: TokenIds, manifest: Manifest) -> bool:
+    return len(tokens) > manifest.model.context_length
+
+
+def _is_usable(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> bool:
+    tokens = read_shard(shard, folder, manifest)
+    return tokens is not None and _has_a_block(tokens, manifest)
+
+
+def _bytes_of(names: Sequence[OfferedName]) -> int:
+    return sum(name.most for name in names)
+
+
 def _name_of(shard: Shard, manifest: Manifest) -> OfferedName:
-    itemsize = np.dtype(token_type(manifest.tokenizer.vocabulary_size)).itemsize
-    return OfferedName(shard.digest, shard.tokens * itemsize)
+    return OfferedName(shard.digest, bytes_of(shard, manifest))
 
 
 class _Arriving:
@@ -143,19 +175,17 @@ class _Arriving:
         self._reason = "nobody who has it was found"
         swarm.listen(self._hear)
 
-    def wait(self, name: OfferedName) -> bytes:
-        """The file, once it is here, as a whole and checked.
+    def wait(
+        self, names: Sequence[OfferedName], is_usable: Callable[[OfferedName], bool] = lambda _: True
+    ) -> bytes:
+        """The first of these files that is here, checked and usable; those named first come first.
 
         Raises:
             CorpusError: there is no room for it.
             NodeError: nobody gave it.
         """
-        return self.wait_for_any([name])
-
-    def wait_for_any(self, names: Sequence[OfferedName]) -> bytes:
-        """The same of one of several; the first one if it can be had."""
         deadline = time.monotonic() + WAIT_SECONDS
-        data = self._read_any(names)
+        data = self._read_any(names, is_usable)
         if data is None:
             self._make_room(names)
             self._swarm.want_offered(names)
@@ -167,7 +197,7 @@ class _Arriving:
                 )
             self._progress(len(self._came), self._total)
             time.sleep(LOOK_SECONDS)
-            data = self._read_any(names)
+            data = self._read_any(names, is_usable)
         self._progress(len(self._came), self._total)
         return data
 
@@ -179,17 +209,18 @@ class _Arriving:
                 f"there is no room for the text that the swarm offers: {problem}", setting="max_disk"
             )
 
-    def _read_any(self, names: Sequence[OfferedName]) -> bytes | None:
-        offered = self._swarm.folder.offered
+    def _read_any(
+        self, names: Sequence[OfferedName], is_usable: Callable[[OfferedName], bool]
+    ) -> bytes | None:
+        folder = self._swarm.folder
         for name in names:
-            data = offered.read(name.digest)
-            if data is not None and offered_blob(data).digest == name.digest:
+            data = _read_checked(name.digest, folder)
+            if data is not None and is_usable(name):
                 self._came.append(name.digest)
                 return data
-            if data is not None:  # damaged on the disk: it is fetched again
-                offered.remove(name.digest)
         return None
 
     def _hear(self, event: object) -> None:
+        """In a thread of the node's."""
         if isinstance(event, OfferedMissing):
             self._reason = event.reason

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
-from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device, limit_memory, maybe_compile, needing_memory
 from dupt_swarm.learning.inner.matrices import block_matrices
@@ -28,6 +27,7 @@ from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import LossMeter, Trainer
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
 from dupt_swarm.offer.stock import open_stock
@@ -329,7 +329,7 @@ def _build_trainer(
     # Where the held-out text is the same for all, each judges by another part of it: chance misleads a few.
     judged_from = int.from_bytes(own[8:12])
     model = build_model(manifest).to(device)
-    sequences = _at_once(swarm, settings, objective, model, device)
+    sequences = _at_once(manifest, settings, objective, model, device)
     text = HeldOutText(objective, model, device, sequences)
     judge = Judge(
         list(model.parameters()),
@@ -346,22 +346,17 @@ def _build_trainer(
 
 
 def _at_once(
-    swarm: Swarm,
+    manifest: Manifest,
     settings: OracleSettings,
     objective: TrainingObjective,
     model: nn.Module,
     device: torch.device,
 ) -> int:
     """How many sequences to compute with at once."""
-    manifest = swarm.manifest
     context_length, parameters = manifest.model.context_length, parameter_count(model)
     if settings.batch_size is not None or device.type != "cuda":
         return sequences_at_once(settings.batch_size or BATCH_SIZE, parameters, context_length, device)
-
-    def batch_of(sequences: int) -> Batch:
-        return next(objective.batches(sequences, swarm.peer_id)[0])
-
     # Of AdamW; of an optimizer that needs less, it is as well.
     moments = 2 * 4 * parameters
     most = manifest.rounds.tokens_per_step // context_length
-    return sequences_that_fit(model, batch_of, most, device, moments, settings.gpu_memory)
+    return sequences_that_fit(model, objective.example, most, device, moments, settings.gpu_memory)

@@ -21,15 +21,15 @@ def fill(path: Path) -> OfferedFolder:
 def test_files_come_by_age(tmp_path: Path) -> None:
     """What was used longest ago is first; reading is using, and what is no digest is no file of the offer."""
     folder = fill(tmp_path / "offer")
-    assert [path.name for path in folder.files] == [*reversed(NAMES)]
+    assert [*folder.sizes] == [*reversed(NAMES)]
     assert folder.read(NAMES[3]) == bytes(100)
-    assert [path.name for path in folder.files] == [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
+    assert [*folder.sizes] == [NAMES[2], NAMES[1], NAMES[0], NAMES[3]]
 
 
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     """Until something is fetched."""
     folder = OfferedFolder(tmp_path / "offer", most=10)
-    assert folder.files == []
+    assert folder.sizes == {}
     assert folder.read(NAMES[0]) is None
     folder.remove(NAMES[0])
     folder.shrink(lambda: False)
@@ -43,6 +43,7 @@ def test_it_shrinks_until_it_fits(tmp_path: Path) -> None:
     assert not folder.problem(100)
     assert folder.problem(101)
     folder.shrink(lambda: not folder.problem(200), keep=[NAMES[3]])
-    assert {path.name for path in folder.files} == {NAMES[0], NAMES[1], NAMES[3]}
+    assert {*folder.sizes} == {NAMES[0], NAMES[1], NAMES[3]}
+    folder.pinned = frozenset((NAMES[0],))
     folder.shrink(lambda: False, keep=[NAMES[1]])
-    assert [path.name for path in folder.files] == [NAMES[1]]
+    assert {*folder.sizes} == {NAMES[0], NAMES[1]}

@@ -11,6 +11,7 @@ from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import offered as offered_module
 from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, NOT_HELD, Exchange
+from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.replica.blob import Blob
@@ -110,7 +111,7 @@ def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) ->
                 while not told:
                     await asyncio.sleep(0.05)
                 assert isinstance(told[0], OfferedMissing)
-                assert not mine.exists() or not any(mine.iterdir())
+                assert [*mine.iterdir()] == []
                 donors.append(str(honest.p2p.peer_id))
                 while not (mine / NAME.digest).exists():
                     await asyncio.sleep(0.05)
@@ -139,11 +140,8 @@ def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, bl
         async with stations(2) as [donor, joiner]:
             await connect(joiner.p2p, [donor.address])
 
-            async def read(digest: str) -> Blob | None:
-                return blob if digest == blob.digest else None
-
             serving = Exchange(donor.p2p)
-            serving.serve_files(read)
+            serving.publish(Hello("1", "s-0", "{}", "", ""), [blob])
             await serving.start()
             told: list[object] = []
             files = OfferedFiles(
@@ -154,6 +152,6 @@ def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, bl
                 while not told:
                     await asyncio.sleep(0.05)
             assert told[0] == OfferedMissing(reason)
-            assert not (tmp_path / "mine").exists()
+            assert [*(tmp_path / "mine").iterdir()] == []
 
     run(scenario)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CheckpointError, CorpusError
-from dupt_swarm.learning.batches import MixedBatches
-from dupt_swarm.learning.offered import AHEAD, PATIENCE, OfferedBatches, OfferedBlocks, shard_order
+from dupt_swarm.learning.batches import Batches, MixedBatches
+from dupt_swarm.learning.offered import AHEAD, PATIENCE_SECONDS, OfferedBatches, OfferedBlocks, shard_order
 from dupt_swarm.learning.token_files import Split, TokenIds
 
 K = 4
@@ -63,7 +63,7 @@ def test_an_epoch_has_every_block_once() -> None:
     assert blocks.count == 5 * BLOCKS
     for epoch in (0, 1):
         of_epoch = dealt[epoch * blocks.count : (epoch + 1) * blocks.count]
-        assert [shard for shard, _ in of_epoch[::BLOCKS]] == shard_order(5, 1, "a", epoch)
+        assert tuple(shard for shard, _ in of_epoch[::BLOCKS]) == shard_order(5, 1, "a", epoch)
         assert len(set(of_epoch)) == blocks.count
     orders = [[block for _, block in dealt[start : start + BLOCKS]] for start in range(0, len(dealt), BLOCKS)]
     assert len(set(map(tuple, orders))) > 2
@@ -97,16 +97,18 @@ def test_what_is_here_is_read_again_while_the_next_shard_is_not() -> None:
 
 
 def test_a_shard_that_nobody_has_any_more_is_passed_over() -> None:
-    """At once if the one after it has come; alone, after some turns: others are asked for."""
+    """At once if the one after it has come; alone, when it is late: others are asked for."""
     order = shard_order(9, 1, "a", 0)
-    text = shards(9, here=[order[0], order[2]])
-    blocks = OfferedBlocks(text, K, 1, "a")
+    text, now = shards(9, here=[order[0], order[2]]), 0.0
+    blocks = OfferedBlocks(text, K, 1, "a", clock=lambda: now)
     assert [shard for shard, _ in deal(blocks, 2 * BLOCKS)[::BLOCKS]] == [order[0], order[2]]
     assert text.wanted[-1] == [*order[2:5]]
-    deal(blocks, PATIENCE * BLOCKS)
-    assert text.wanted[-1][1:] == [*order[4:6]]
-    deal(blocks, PATIENCE * BLOCKS)
-    assert text.wanted[-1][1:] == [*order[5:7]]
+    for late in (4, 5):
+        deal(blocks, 100 * BLOCKS)  # however fast the device is
+        assert text.wanted[-1][1:] == [*order[late - 1 : late + 1]]
+        now += PATIENCE_SECONDS + 1
+        deal(blocks, BLOCKS)
+        assert text.wanted[-1][1:] == [*order[late : late + 2]]
 
 
 def test_a_shard_that_was_removed_is_read_again_from_memory() -> None:
@@ -126,14 +128,21 @@ def test_nothing_here_is_an_error_with_a_remedy() -> None:
         OfferedBlocks(shards(2, here=()), K, 1, "a").take(1)
 
 
-def test_unusable_shards_are_passed_over() -> None:
-    """What the organiser made wrong costs its own tokens only; if that is all, it is said."""
-    text = shards(3)
-    text.unusable = {shard_order(3, 1, "a", 0)[0]}
+def test_shards_that_were_made_wrong_are_passed_over() -> None:
+    """They cost their own tokens only, also where others are not here yet; if that is all, it is said."""
+    order = shard_order(5, 1, "a", 0)
+    text = shards(5)
+    text.unusable = {order[0], order[2], order[3]}
     dealt = deal(OfferedBlocks(text, K, 1, "a"), 2 * BLOCKS)
-    assert {shard for shard, _ in dealt} == {0, 1, 2} - text.unusable
-    text.unusable = {0, 1, 2}
-    with pytest.raises(CorpusError, match="no shard that the swarm offers is usable"):
+    assert [shard for shard, _ in dealt[::BLOCKS]] == [order[1], order[4]]
+    text = shards(5, here=[order[0], order[4]])
+    text.unusable = {order[0]}
+    blocks = OfferedBlocks(text, K, 1, "a")
+    assert {shard for shard, _ in deal(blocks, 2 * BLOCKS)} == {order[4]}
+    assert text.wanted[-1] == [order[4], *order[1:3]]
+    text = shards(5)
+    text.unusable = {*range(5)}
+    with pytest.raises(CorpusError, match="no text of the swarm's is here"):
         OfferedBlocks(text, K, 1, "a").take(1)
 
 
@@ -165,9 +174,36 @@ def test_it_goes_on_without_the_shard_that_was_read() -> None:
 
 
 def test_a_state_of_something_else_is_refused() -> None:
-    """As that of a corpus would be."""
-    with pytest.raises(CheckpointError, match="not a position in shards"):
-        OfferedBlocks(shards(3), K, 1, "a").load_state_dict({"epoch": 0, "position": 3})
+    """As that of a corpus would be; one of a text with more shards is, too."""
+    blocks = OfferedBlocks(shards(5), K, 1, "a")
+    deal(blocks, 3 * BLOCKS)
+    for state in ({"epoch": 0, "position": 3}, blocks.state_dict() | {"shard": 3}):
+        with pytest.raises(CheckpointError, match="not a position in shards"):
+            OfferedBlocks(shards(3), K, 1, "a").load_state_dict(state)
+
+
+def test_whoever_changes_between_own_text_and_the_swarms_goes_on() -> None:
+    """The state of each kind of batches is one for the others: what they do not know begins anew."""
+    own = Split([np.arange(50_000, 50_000 + 20 * K + 1, dtype="<u2")])
+
+    def kinds() -> list[Batches | MixedBatches | OfferedBatches]:
+        return [
+            Batches(own, K, 2, 1, "a"),
+            OfferedBatches(OfferedBlocks(shards(10), K, 1, "a"), K, 2),
+            MixedBatches([own], [1, 0.5], K, 2, 1, "a", OfferedBlocks(shards(10), K, 1, "a")),
+        ]
+
+    for before in kinds():
+        next(before)
+        for after in kinds():
+            after.load_state_dict(json.loads(json.dumps(before.state_dict())))
+            next(after)
+    offered, mixed = kinds()[1:]
+    next(offered)
+    mixed.load_state_dict(offered.state_dict())
+    again = kinds()[1]
+    again.load_state_dict(mixed.state_dict())
+    assert torch.equal(next(again)[0], next(offered)[0])
 
 
 def test_batches_have_inputs_and_targets() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dupt_swarm.disk import folders
 from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.disk.offered import OfferedFolder
 from dupt_swarm.manifest import Manifest
@@ -116,13 +117,18 @@ def test_wants_what_is_not_here(folder: SwarmFolder, manifest: Manifest) -> None
     wanted = Wanted()
     put(folder, 4)
     Stock(LISTED, HELD_OUT, folder, manifest, wanted).want([4, 0, 5])
-    assert wanted.last == [OfferedName(LISTED.shards[number].digest, BYTES) for number in (4, 0, 5)]
+    assert wanted.last == [OfferedName(LISTED.shards[number].digest, BYTES) for number in (0, 5)]
+
+
+def names_of(*numbers: int) -> set[str]:
+    return {LISTED.shards[number].digest for number in numbers}
 
 
 def test_makes_room_by_removing_what_was_used_longest_ago(folder: SwarmFolder, manifest: Manifest) -> None:
-    """Not what is read or comes next, whatever its age; nor the list, nor what is held out."""
+    """Not what is read or comes next, whatever its age; nor what is pinned."""
     folder.offered = OfferedFolder(folder.offered.path, most=4 * BYTES)
     others = {LISTED.digest, LISTED.held_out.digest}
+    folder.offered.pinned = frozenset(others)
     for name in others:
         (folder.offered.path / name).write_bytes(bytes(BYTES // 2))
         os.utime(folder.offered.path / name, (1, 1))
@@ -130,45 +136,85 @@ def test_makes_room_by_removing_what_was_used_longest_ago(folder: SwarmFolder, m
         put(folder, number, age=age)
     stock = Stock(LISTED, HELD_OUT, folder, manifest, Wanted())
     stock.want([0, 3])
-    assert {path.name for path in folder.offered.files} - others == {
-        LISTED.shards[number].digest for number in (0, 2)
-    }
+    assert {*folder.offered.sizes} == others | names_of(0, 2)
 
 
-def test_fewer_come_where_there_is_no_room(folder: SwarmFolder, manifest: Manifest) -> None:
-    """Of the folder's limit or of the text's own: the first ones, and none that would have to go again."""
+def test_fewer_come_where_there_is_no_room(
+    folder: SwarmFolder, manifest: Manifest, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the folder's limit or the text's own: the next one, in place of the one that is read if need be."""
     wanted = Wanted()
     stock = Stock(LISTED, HELD_OUT, folder, manifest, wanted)
     put(folder, 0)
     folder.offered = OfferedFolder(folder.offered.path, most=2 * BYTES)
-    stock.want([0, 1, 2])
-    assert [name.digest for name in wanted.last] == [LISTED.shards[number].digest for number in (0, 1)]
-    put(folder, 1)
-    stock.want([0, 1, 2])
-    assert [name.digest for name in wanted.last] == [LISTED.shards[number].digest for number in (0, 1)]
-    folder.limit(2 * BYTES + 100)
+    for _ in range(3):
+        stock.want([0, 1, 2])
+    assert {name.digest for name in wanted.last} == names_of(1)
+    assert {*folder.offered.sizes} == names_of(0)
+    assert len(caplog.records) == 1
+    folder.limit(BYTES + 100)
     folder.offered = OfferedFolder(folder.offered.path)
     stock.want([0, 1, 2])
-    assert len(wanted.last) == 2
+    assert {name.digest for name in wanted.last} == names_of(1)
+    assert folder.offered.sizes == {}
 
 
-def test_text_leaves_room_for_the_next_checkpoint(folder: SwarmFolder, manifest: Manifest) -> None:
-    """It has as much as the last one took; and a checkpoint that needs more removes text."""
+def test_nothing_is_removed_where_that_would_not_suffice(folder: SwarmFolder, manifest: Manifest) -> None:
+    """Then the shards that are here are all that there is to train on."""
+    wanted = Wanted()
+    for number in range(3):
+        put(folder, number)
+    (folder.path / "tokens").write_bytes(bytes(10 * BYTES))
+    folder.limit(13 * BYTES + 100)
+    folder.limit(13 * BYTES + 100)
+    (folder.path / "tokens").write_bytes(bytes(14 * BYTES))
+    Stock(LISTED, HELD_OUT, folder, manifest, wanted).want([0, 4, 5])
+    assert wanted.last == []
+    assert {*folder.offered.sizes} == names_of(0, 1, 2)
+
+
+def test_text_leaves_room_for_the_second_checkpoint(folder: SwarmFolder, manifest: Manifest) -> None:
+    """It has as much as the first one took; two that are there are enough. One that needs more removes text,
+    but not what a restart needs first."""
     with folder.new_checkpoint() as path:
         (path / "state").write_bytes(bytes(10 * BYTES))
     folder.limit(23 * BYTES + 100)
     wanted = Wanted()
     stock = Stock(LISTED, HELD_OUT, folder, manifest, wanted)
-    stock.want([0, 1])
-    put(folder, 0)
-    put(folder, 1)
-    put(folder, 2)
+    for number in (0, 1, 2):
+        put(folder, number)
     stock.want([0, 1, 3])
-    assert [name.digest for name in wanted.last] == [LISTED.shards[number].digest for number in (0, 1)] + [
-        LISTED.shards[3].digest
-    ]
-    assert LISTED.shards[2].digest not in {path.name for path in folder.offered.files}
+    assert {name.digest for name in wanted.last} == names_of(3)
+    assert {*folder.offered.sizes} == names_of(0, 1)
     put(folder, 3)
     with folder.new_checkpoint() as path:
+        (path / "state").write_bytes(bytes(10 * BYTES))
+    stock.want([0, 1, 3])
+    assert {*folder.offered.sizes} == names_of(0, 1, 3)
+    folder.offered.pinned = frozenset(names_of(0))
+    with folder.new_checkpoint() as path:
         (path / "state").write_bytes(bytes(12 * BYTES))
-    assert len(folder.offered.files) < 3
+    assert {*folder.offered.sizes} == names_of(0)
+
+
+def test_a_full_disk_takes_from_the_text(
+    folder: SwarmFolder, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any limit, too: no more text comes, and a checkpoint has its room first."""
+    with folder.new_checkpoint() as path:
+        (path / "state").write_bytes(bytes(10 * BYTES))
+    for number in (0, 1, 2):
+        put(folder, number)
+
+    def free(_: Path) -> int:
+        return (12 - len(folder.offered.sizes)) * BYTES
+
+    monkeypatch.setattr(folders, "free_bytes", free)
+    wanted = Wanted()
+    Stock(LISTED, HELD_OUT, folder, manifest, wanted).want([0, 1, 3])
+    assert {name.digest for name in wanted.last} == names_of(3)
+    assert len(folder.offered.sizes) == 1
+    monkeypatch.setattr(folders, "free_bytes", lambda _: 0)
+    with folder.new_checkpoint() as path:
+        (path / "state").write_bytes(bytes(BYTES))
+    assert folder.offered.sizes == {}

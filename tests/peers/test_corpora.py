@@ -70,6 +70,18 @@ def test_an_empty_folder_of_the_environment_is_no_corpus(tmp_path: Path) -> None
     assert run("--corpus", empty) == [f"{empty}|1.0"]
 
 
+def test_a_folder_of_the_environment_that_cannot_be_read_stays_a_corpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads it then says why it cannot be."""
+
+    def refuse(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert run(PROGRAM_CORPUS=str(tmp_path)) == [f"{tmp_path}|1.0"]
+
+
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "-0.0"])
 def test_a_weight_must_be_positive(weight: str) -> None:
     """The corpus is named, and so is the remedy."""

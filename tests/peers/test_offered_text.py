@@ -1,6 +1,7 @@
 """A swarm that offers text: volunteers type an address, and nothing else."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.offer.shard_list import ShardList
+from dupt_swarm.offer.shard_list import ShardList, missing_in
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 from tests.support.smaller import make_smaller
 from tests.support.texts import library
@@ -157,6 +158,35 @@ def test_a_first_peer_without_the_text_says_so(offering: Path, tmp_path: Path) -
     )
     process.terminate()
     process.communicate(timeout=30)
+
+
+def test_half_of_a_copied_offer_is_found_out(offering: Path, tmp_path: Path) -> None:
+    """By the list's digest, and by the sizes of shards."""
+    folder, manifest = tmp_path / "offer", Manifest.load(offering)
+    shutil.copytree(offering.with_name("offer"), folder)
+    assert missing_in(folder, manifest) == ""
+    shards = list_of(offering).shards
+    (folder / shards[0].digest).write_bytes(b"half")
+    (folder / shards[1].digest).unlink()
+    assert missing_in(folder, manifest) == f"2 of its {len(shards) + 1} shards"
+    (folder / manifest.offer.digest).write_bytes(b"{}")
+    assert missing_in(folder, manifest) == "its list"
+
+
+def test_new_leaves_nothing_in_the_way_of_the_next_try(text: Path, tmp_path: Path) -> None:
+    """Too little text, or a title that is too long: what was wrong is said, and can be put right."""
+    (tmp_path / "short.txt").write_text("bear")
+    run = str(tmp_path / "run.toml")
+    done = dupt_peer("new", run, "--corpus", str(text), "--offer", str(tmp_path / "short.txt"), *ABOUT)
+    assert done.returncode == 1
+    assert "give more text" in done.stderr
+    long = ("--offer-title", "A" * 201, "--offer-licence", "CC0")
+    done = dupt_peer("new", run, "--offer", str(text), *long)
+    assert done.returncode == 2
+    assert "at most 200 characters" in done.stderr
+    assert not (tmp_path / "offer").exists()
+    done = dupt_peer("new", run, "--offer", str(text), *ABOUT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_swarm_that_offers_nothing_says_what_corpus_takes(

@@ -12,7 +12,15 @@ import torch
 from torch import nn
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.batches import Batches, MixedBatches, count_blocks, cut_step, held_out_batches
+from dupt_swarm.learning.batches import (
+    Batch,
+    Batches,
+    MixedBatches,
+    count_blocks,
+    cut_step,
+    held_out_batches,
+    read_blocks,
+)
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
@@ -111,6 +119,12 @@ class Language:
         if stream is not None and not splits:
             return OfferedBatches(stream, self._context_length, batch_size), micro_batches
         return MixedBatches(splits, self.mixture.all_weights, *order, stream), micro_batches
+
+    def example(self, sequences: int) -> Batch:
+        batch_size, _ = cut_step(self._manifest, sequences)
+        split = self.mixture.held_out[0]
+        blocks = [(split, number % self._blocks(split)) for number in range(batch_size)]
+        return read_blocks(blocks, self._context_length)
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0

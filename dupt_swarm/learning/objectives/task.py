@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.batches import Batch, cut_step
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
@@ -110,6 +110,9 @@ class SupervisedTask:
     def batches(self, sequences: int, peer: str) -> tuple[LabelledBatches, int]:
         batch_size, micro_batches = cut_step(self._manifest, self._at_once(sequences))
         return LabelledBatches(self._train, batch_size, self._manifest.seed, peer), micro_batches
+
+    def example(self, sequences: int) -> Batch:
+        return next(self.batches(sequences, "example")[0])
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.left_out import LeftOut
@@ -92,6 +93,9 @@ class TrainingObjective(Protocol):
             sequences: how many a batch may hold at most.
             peer: the id of this one.
         """
+
+    def example(self, sequences: int) -> Batch:
+        """A batch as training has them, or smaller, to find out how much room one takes."""
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0

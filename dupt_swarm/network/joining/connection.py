@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -63,9 +64,17 @@ class Connection:
         return self.handshake.manifest
 
     def donors(self) -> list[str]:
-        """Ids of the others who may have what all oracles and first peers have, or had lately."""
-        others = self.membership.look().without(self.membership.peer_id)
-        return [peer.peer_id for peer in (*others.oracles, *others.first_peers)]
+        """Ids of the others who may have text that the swarm offers, in the order in which to ask them.
+
+        An oracle, then a first peer, which has all; so the latter need not be asked for everything, and what
+        is rare is found soon.
+        """
+        others = self.membership.view.without(self.membership.peer_id)
+        groups = [[peer.peer_id for peer in peers] for peers in (others.oracles, others.first_peers)]
+        for group in groups:
+            random.shuffle(group)
+        oracles, first_peers = groups
+        return [*oracles[:1], *first_peers[:1], *oracles[1:], *first_peers[1:]]
 
 
 async def connect_to_swarm(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Protocol, Self
 
@@ -30,7 +30,6 @@ from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Assembly, Blob, Index
 from dupt_swarm.replica.contribution import CONTRIBUTION
 from dupt_swarm.replica.link import Link
-from dupt_swarm.replica.offered import HEADER
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord
 from dupt_swarm.replica.state import KIND
 
@@ -130,9 +129,17 @@ class IndexMessage:
         return cls(Index.parse(data))
 
 
-async def _no_file(digest: str) -> None:
-    """There are none."""
-    del digest
+class Files(Protocol):
+    """Blobs that are on the disk; what comes from strangers need be no digest."""
+
+    def has(self, digest: str) -> bool:
+        """Whether it seems to be there."""
+
+    async def index(self, digest: str) -> Index | None:
+        """Its index, if it is there."""
+
+    async def read(self, digest: str) -> Blob | None:
+        """The blob, if it is there; it takes memory, and time on the disk."""
 
 
 class Shelf(Protocol):
@@ -160,7 +167,7 @@ class Exchange:
         self.attestation = ""
         self._cache = BlobCache()
         self._shelves: list[Shelf] = [self._cache]
-        self._read_file: Callable[[str], Awaitable[Blob | None]] = _no_file
+        self._files: Files | None = None
         self._links: Callable[[Sequence[str]], Iterable[Link]] = lambda _: ()
         self._begins: Callable[[], BeginningRecord | None] = lambda: None
         self._slots = UploadSlots.within(p2p.bandwidth.upload.rate)
@@ -181,9 +188,9 @@ class Exchange:
         """From now on serve whatever is on ``shelf`` too."""
         self._shelves.append(shelf)
 
-    def serve_files(self, read: Callable[[str], Awaitable[Blob | None]]) -> None:
-        """From now on serve, too, what ``read`` gives for a digest, if anything: it need not be one."""
-        self._read_file = read
+    def serve_files(self, files: Files) -> None:
+        """From now on serve these files, too."""
+        self._files = files
 
     def tell_links(
         self,
@@ -216,7 +223,13 @@ class Exchange:
     async def rpc_index(self, request: Name, caller: str) -> IndexMessage:
         """The index of a blob."""
         del caller
-        return IndexMessage((await self._held(request.digest)).index)
+        blob = self._find(request.digest)
+        if blob is not None:
+            return IndexMessage(blob.index)
+        index = await self._files.index(request.digest) if self._files else None
+        if index is None:
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        return IndexMessage(index)
 
     @rpc(
         *(KnownMessage, LinksMessage),
@@ -237,30 +250,36 @@ class Exchange:
         Instead of them, or of the rest: `LATER`, if too many peers download from us at this moment, or it is
         the turn of another stranger.
         """
-        blob = await self._held(request.digest)
-        numbers = list(dict.fromkeys(request.numbers))
-        if numbers and max(numbers) >= len(blob.index.chunk_sha256):
-            raise CallError(Refusal.MALFORMED, "no such chunk")
-        slots = self._slots_for(blob)
+        found = self._find(request.digest)
+        if found is None and not (self._files and self._files.has(request.digest)):
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        slots = self._slots_for(found)
         with slots.taken_by(caller, stranger=not self._p2p.limits.is_member(caller)) as free:
             if not free:
                 raise CallError(Refusal.LATER, "no slot is free")
+            blob = found or await self._read(request.digest)
+            numbers = list(dict.fromkeys(request.numbers))
+            if numbers and max(numbers) >= len(blob.index.chunk_sha256):
+                raise CallError(Refusal.MALFORMED, "no such chunk")
             for number in numbers:
                 if slots.is_turn_over(caller):
                     raise CallError(Refusal.LATER, "it is the turn of others")
                 self._cache.get(blob.digest)  # it stays as long as it is being sent
                 yield blob.chunk(number)
 
-    def _slots_for(self, blob: Blob) -> UploadSlots:
-        """Those that it waits for: who fetches a state, or a contribution, should not wait for the others."""
-        header = blob.index.header
-        if header == HEADER:
+    def _slots_for(self, blob: Blob | None) -> UploadSlots:
+        """Those that it waits for: who fetches a state, a file, or a contribution should not wait for others.
+
+        None: it is a file.
+        """
+        if blob is None:
             return self._file_slots
+        header = blob.index.header
         small = header.get("kind") == CONTRIBUTION or sum(blob.index.sizes) <= SMALL_BYTES
         return self._small_slots if small else self._slots
 
-    async def _held(self, digest: str) -> Blob:
-        blob = self._find(digest) or await self._read_file(digest)
+    async def _read(self, digest: str) -> Blob:
+        blob = await self._files.read(digest) if self._files else None
         if blob is None:
             raise CallError(Refusal.NOT_HELD, NOT_HELD)
         return blob

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.errors import DuptError, NodeError
+from dupt_swarm.disk.offered import free_bytes
+from dupt_swarm.errors import NodeError
 from dupt_swarm.fields import DIGEST
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
@@ -19,6 +20,7 @@ from dupt_swarm.replica.offered import check_offered, offered_blob
 # Time limit of a file: this, plus the time for its bytes at the slowest acceptable rate.
 FILE_SECONDS = 60.0
 BYTES_PER_SECOND_MIN = 25_000
+READS_MAX = 2  # at once, so that there are threads for other things
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)  # the last one repeatedly
 
 logger = logging.getLogger(__name__)
@@ -41,15 +43,18 @@ class OfferedFiles:
         Args:
             folder: where they are; it need not be there. None: none are kept.
             exchange: fetches them, and from now on serves those that are here.
-            donors: who may have some.
+            donors: who may have some, in the order in which they are asked.
             tell: hears `OfferedMissing` when nobody gave one.
         """
         self._folder, self._exchange, self._donors, self._tell = folder, exchange, donors, tell
         self._wanted: Sequence[OfferedName] = ()
         self._changed = asyncio.Event()
         self._indices: dict[str, Index] = {}
+        self._reading = asyncio.Semaphore(READS_MAX)
         if folder is not None:
-            exchange.serve_files(self.find)
+            exchange.serve_files(self)
+            for left in folder.glob(".*.tmp"):  # of a node that was killed while it wrote
+                left.unlink(missing_ok=True)
 
     def want(self, files: Sequence[OfferedName]) -> None:
         """Fetch those of ``files`` that are not here, the first one first, and nothing else any more."""
@@ -61,7 +66,7 @@ class OfferedFiles:
         failures = 0
         while True:
             self._changed.clear()
-            missing = [each for each in self._wanted if not self._path(each.digest).exists()]
+            missing = [each for each in self._wanted if not self.has(each.digest)]
             if not missing:
                 failures = 0
                 await self._changed.wait()
@@ -69,21 +74,38 @@ class OfferedFiles:
             try:
                 await self._fetch(missing[failures % len(missing)])
                 failures = 0
-            except (DuptError, ValueError) as error:
+            except Exception as error:  # others and disks fail in many ways: it is tried again
                 if not failures:  # in a row
                     logger.info("text that the swarm offers could not be fetched: %s", error)
                 self._tell(OfferedMissing(str(error)))
-                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
+                        await self._changed.wait()
                 failures += 1
 
-    async def find(self, digest: str) -> Blob | None:
-        """The file with this digest, if it is here; its bytes are read now."""
-        if not DIGEST.fullmatch(digest):  # it comes from strangers, and becomes a path
+    def has(self, digest: str) -> bool:
+        """See `Files`; a name comes from strangers, and becomes a path."""
+        return bool(DIGEST.fullmatch(digest)) and self._folder is not None and self._path(digest).is_file()
+
+    async def index(self, digest: str) -> Index | None:
+        """See `Files`. A file is hashed once: who fetches it does so too."""
+        if not self.has(digest):
             return None
-        return await asyncio.to_thread(self._read, digest)
+        known = self._indices.get(digest)
+        if known is not None:
+            return known
+        blob = await self.read(digest)
+        return None if blob is None else blob.index
+
+    async def read(self, digest: str) -> Blob | None:
+        """See `Files`."""
+        if not self.has(digest):
+            return None
+        async with self._reading:
+            return await asyncio.to_thread(self._read, digest)
 
     def _read(self, digest: str) -> Blob | None:
-        """Runs in a thread. A file is hashed once: who fetches it does so too."""
+        """Runs in a thread."""
         try:
             data = self._path(digest).read_bytes()
         except OSError:
@@ -105,7 +127,7 @@ class OfferedFiles:
         """One file.
 
         Raises:
-            NodeError: nobody gave it.
+            NodeError: nobody gave it, or there is no room for it.
             ValueError: it is not what was wanted.
             FileError: it cannot be written.
         """
@@ -113,19 +135,30 @@ class OfferedFiles:
         async def donors() -> Sequence[str]:
             return self._donors()
 
-        known = list(self._donors())
-        random.shuffle(known)
-        index = await self._exchange.fetch_index(wanted.digest, known)
+        path = self._path(wanted.digest)
+        _check_room(path.parent, wanted.most)
+        index = await self._exchange.fetch_index(wanted.digest, self._donors())
         check_offered(index, wanted.most)
         seconds = FILE_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
         blob = await self._exchange.fetch(Assembly(index), donors, seconds)
-        await asyncio.to_thread(_write, self._path(wanted.digest), blob.sections[0])
+        await asyncio.to_thread(_write, path, blob.sections[0])
         self._indices[wanted.digest] = index
 
 
-def _write(path: Path, data: memoryview) -> None:
+def _check_room(folder: Path, size: int) -> None:
+    """Before others have sent it for nothing.
+
+    Raises:
+        NodeError: the disk is full, or the folder cannot be made.
+    """
     try:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        free = free_bytes(folder)
     except OSError as error:
-        raise NodeError(f"{path.parent}: cannot be written ({error.strerror})") from error
+        raise NodeError(f"{folder}: cannot be written ({error.strerror})") from error
+    if free < size:
+        raise NodeError(f"{folder}: the disk is full")
+
+
+def _write(path: Path, data: memoryview) -> None:
     write_atomically(path, lambda file: file.write_bytes(data))

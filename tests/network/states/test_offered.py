@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from dupt_swarm.errors import NodeError
 from dupt_swarm.network.host import background
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.states import offered as offered_module
-from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
-from dupt_swarm.replica.blob import CHUNK_BYTES
+from dupt_swarm.replica.blob import CHUNK_BYTES, Blob
 from dupt_swarm.replica.offered import offered_blob
 
 SHARDS = [os.urandom(3 * CHUNK_BYTES + 17), os.urandom(1000), os.urandom(CHUNK_BYTES)]
 NAMES = [OfferedName(offered_blob(data).digest, len(data)) for data in SHARDS]
-HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
 
 
 def run(scenario) -> None:
@@ -145,26 +145,96 @@ def test_it_serves_nothing_but_what_a_digest_names(stations, tmp_path) -> None:
     async def scenario() -> None:
         async with stations(1) as [donor]:
             files = OfferedFiles(folder, Exchange(donor.p2p), lambda: [])
-            found = await files.find(NAMES[0].digest)
+            found = await files.read(NAMES[0].digest)
             assert found is not None
             assert found.digest == NAMES[0].digest
             assert bytes(found.sections[0]) == SHARDS[0]
             for name in ("../secret", "note", str(folder / "note"), NAMES[1].digest, NAMES[2].digest, ""):
-                assert await files.find(name) is None
+                assert await files.read(name) is None
+                assert await files.index(name) is None
+            assert await files.index(NAMES[0].digest) == found.index
             (folder / NAMES[0].digest).unlink()  # it made room for another
-            assert await files.find(NAMES[0].digest) is None
+            assert await files.read(NAMES[0].digest) is None
+            assert await files.index(NAMES[0].digest) is None
 
     run(scenario())
 
 
-def test_without_a_folder_nothing_is_served_or_fetched(stations) -> None:
-    """As in a program that brings its own way to keep what it needs."""
+def test_without_a_folder_nothing_is_served(stations) -> None:
+    """As in a program that keeps what it needs in its own way."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            exchange = Exchange(donor.p2p)
+            await exchange.start()
+            OfferedFiles(None, exchange, lambda: [])
+            with pytest.raises(NodeError, match="does not hold"):
+                await Exchange(joiner.p2p).fetch_index(NAMES[0].digest, [str(donor.p2p.peer_id)])
+
+    run(scenario())
+
+
+def test_nothing_is_fetched_onto_a_full_disk(stations, tmp_path, monkeypatch) -> None:
+    """Others would send it for nothing, again and again."""
+    monkeypatch.setattr(offered_module, "free_bytes", lambda _: NAMES[1].most - 1)
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await serve(donor, fill(tmp_path / "theirs", 1))
+            told: list[object] = []
+            exchange, mine = Exchange(joiner.p2p), tmp_path / "mine"
+            files = OfferedFiles(mine, exchange, lambda: [str(donor.p2p.peer_id)], told.append)
+            async with background(files.fetch_forever()):
+                files.want(NAMES[1:2])
+                while not told:
+                    await asyncio.sleep(0.02)
+            assert told == [OfferedMissing(f"{mine}: the disk is full")]
+            assert [*mine.iterdir()] == []
+
+    run(scenario())
+
+
+def test_what_a_killed_node_left_half_written_is_removed(stations, tmp_path) -> None:
+    """Nobody else would, and it is no part of what is counted."""
+    folder = fill(tmp_path / "offer", 1)
+    (folder / f".{NAMES[0].digest}.1.tmp").write_bytes(b"half")
 
     async def scenario() -> None:
         async with stations(1) as [donor]:
-            exchange = Exchange(donor.p2p)
-            OfferedFiles(None, exchange, lambda: [])
-            with pytest.raises(Exception, match="does not hold"):
-                await exchange._held(NAMES[0].digest)
+            OfferedFiles(folder, Exchange(donor.p2p), lambda: [])
+            assert [path.name for path in folder.iterdir()] == [NAMES[1].digest]
+
+    run(scenario())
+
+
+def test_a_file_is_read_when_there_is_a_place_for_who_asks(stations, tmp_path, monkeypatch) -> None:
+    """Who only asks for its index, again and again, or finds no place, makes nobody read it."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            serving = Exchange(donor.p2p)
+            await serving.start()
+            files = OfferedFiles(fill(tmp_path / "theirs", 0), serving, lambda: [])
+            reads: list[str] = []
+            read = files._read
+
+            def noted(digest: str) -> Blob | None:
+                reads.append(digest)
+                return read(digest)
+
+            monkeypatch.setattr(files, "_read", noted)
+            peer = str(donor.p2p.peer_id)
+            for _ in range(3):
+                await Exchange(joiner.p2p).fetch_index(NAMES[0].digest, [peer])
+            assert len(reads) == 1
+            request = ChunksMessage(digest=NAMES[0].digest, numbers=(0,))
+            with serving._file_slots.taken_by("a"), serving._file_slots.taken_by("b", stranger=True):
+                monkeypatch.setattr(serving._file_slots, "_count", 2)
+                with pytest.raises(CallError, match="no slot is free"):
+                    await anext(joiner.p2p.stream(peer, Exchange.rpc_chunks, request))
+            assert len(reads) == 1
 
     run(scenario())
