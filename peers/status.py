@@ -13,6 +13,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.settings import NodeSettings
 from peers import options
@@ -22,7 +23,6 @@ from peers.screen import words
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dupt_swarm.manifest import Manifest
     from dupt_swarm.node.node import Node
 
 # Records of peers that have just joined may take a moment to appear.

@@ -96,7 +96,7 @@ def test_documents_name_folders_that_exist(document: Path) -> None:
 def test_every_decision_is_in_the_index() -> None:
     """`docs/decisions/README.md` links to each of its files, once."""
     folder = ROOT / "docs" / "decisions"
-    linked = re.findall(r"\]\((\w+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
+    linked = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text(encoding="utf-8"))
     assert sorted(linked) == sorted(path.name for path in folder.glob("*.md") if path.name != "README.md")
 
 

@@ -317,7 +317,7 @@ class Offer(Table):
     @classmethod
     def _hexadecimal(cls, value: str) -> str:
         if value and not DIGEST.fullmatch(value):
-            raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new --offer` fills it in")
+            raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in")
         return value
 
     @property

@@ -87,7 +87,7 @@ def test_a_task_needs_a_model(tmp_path: Path) -> None:
     """Without one there is no task; without text there is no tokenizer; a folder without a model is named."""
     run = tmp_path / "run.toml"
     assert "give one too (--task, --from)" in new(run, "--task", "similarity", "--corpus", "text")
-    assert "a model to begin with (--corpus, --from)" in new(run)
+    assert "a model to begin with (--corpus, --offer, --from)" in new(run)
     assert f"{tmp_path}: no model there" in new(run, "--from", str(tmp_path), *TASK)
 
 
