@@ -15,10 +15,13 @@ from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.interruptible import Look
-from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.offer import cutting
+from dupt_swarm.offer.cutting import cut_offer
 from dupt_swarm.oracle.idleness import Idleness
 from dupt_swarm.oracle.oracle import Oracle, publishable
 from dupt_swarm.oracle.status import Status
@@ -69,20 +72,40 @@ def swarm_files(corpus: Path, **changes: Any) -> tuple[Manifest, bytes]:
     return manifest, tokenizer.to_bytes()
 
 
-def train(
-    folder: Path, corpus: Path, sessions: list[int], identity: Path, *, mixed: bool = False
-) -> tuple[list[float], Status]:
-    """A single oracle that is stopped and started again after each number of steps.
+def corpora_of(corpus: Path, kind: str) -> list[WeightedCorpus]:
+    """The files; or half of them as a corpus of their own, with less weight; or what the swarm offers."""
+    whole, offered = WeightedCorpus(corpus), WeightedCorpus(None, 0.5)
+    halves = [WeightedCorpus(corpus / "?.txt"), WeightedCorpus(corpus / "1?.txt", 0.3)]
+    return {"whole": [whole], "halves": halves, "offered": [offered], "both": [whole, offered]}[kind]
 
-    ``mixed``: half of the files are a corpus of their own, with less weight.
-    """
-    own_corpus = (
-        [WeightedCorpus(corpus / "?.txt"), WeightedCorpus(corpus / "1?.txt", 0.3)] if mixed else corpus
-    )
+
+def offering(manifest: Manifest, tokenizer: bytes, corpus: Path, folder: Path) -> Manifest:
+    """The manifest of a swarm that offers this text, of which all shards are in ``folder``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cutting, "SHARD_TOKENS_MIN", 300)
+        listed, _ = cut_offer(
+            [TextFiles(corpus)],
+            Tokenizer.of(manifest, tokenizer),
+            folder,
+            context_length=manifest.model.context_length,
+            seed=1,
+        )
+    return Manifest.model_validate(manifest.model_dump() | {"offer": {"digest": listed.digest}})
+
+
+def train(
+    folder: Path, corpus: Path, sessions: list[int], identity: Path, *, kind: str = "whole"
+) -> tuple[list[float], Status]:
+    """A single oracle that is stopped and started again after each number of steps; see `corpora_of`."""
+    own_corpus = corpora_of(corpus, kind)
     manifest, tokenizer = swarm_files(corpus)
+    if kind in ("offered", "both"):
+        manifest = offering(manifest, tokenizer, corpus, folder / "offer")
     losses: list[float] = []
     own = folder / "oracle" / manifest.swarm_id
     own.mkdir(parents=True, exist_ok=True)
+    if manifest.offer:  # all of it is here: how soon it comes must not matter
+        (folder / "offer").rename(own / "offer")
     if identity.exists():
         (own / "identity").write_bytes(identity.read_bytes())  # the order of the batches follows from it
     parameters = GPT(manifest.model).parameters()
@@ -99,12 +122,12 @@ def train(
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("mixed", [False, True])
-def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Path, mixed: bool) -> None:
+@pytest.mark.parametrize("kind", ["whole", "halves", "offered", "both"])
+def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Path, kind: str) -> None:
     """The losses of a single oracle are the same bits, whether it was stopped in between or not."""
     identity = tmp_path / "identity"
-    whole, once = train(tmp_path / "a", corpus, [17], identity, mixed=mixed)
-    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity, mixed=mixed)
+    whole, once = train(tmp_path / "a", corpus, [17], identity, kind=kind)
+    parts, again = train(tmp_path / "b", corpus, [6, 4, 7], identity, kind=kind)
     assert len(whole) == 17
     assert parts == whole
     assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)
