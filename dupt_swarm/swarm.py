@@ -25,6 +25,7 @@ from dupt_swarm.node.messages import (
     Joined,
     OfferedName,
     RoundResult,
+    Standing,
     StateName,
     Traffic,
 )
@@ -220,6 +221,11 @@ class Swarm:
     def traffic(self) -> Traffic:
         """Bytes exchanged with other peers by the present node process."""
         return self._node.hearing.heard.traffic
+
+    @property
+    def standing(self) -> Standing | None:
+        """What this peer has given ever, by the chain of rounds; None: it is not known yet."""
+        return self._node.hearing.heard.standing
 
     @property
     def restarts(self) -> Mapping[str, int]:

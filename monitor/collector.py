@@ -22,6 +22,7 @@ from dupt_swarm.metrics.swarm import SWARM_METRICS
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerState
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.ledger import Ledger
 from dupt_swarm.settings import PublishedRole
 from dupt_swarm.version import VERSION
 from monitor.tally import Floor, Totals
@@ -63,6 +64,7 @@ class SwarmCollector(Collector):
         everything = chain(
             of_run(snapshot.manifest),
             of_totals(snapshot.totals),
+            of_ledger(snapshot.ledger),
             of_rounds(snapshot.manifest, view),
             of_losses(snapshot.manifest, view),
             of_peers(view),
@@ -99,6 +101,11 @@ def of_totals(totals: Totals) -> Iterator[Samples]:
     yield swarm.REJECTED_CONTRIBUTIONS, by_label(totals.rejected)
     yield swarm.INVALID_RECORDS, by_label(totals.refused)
     yield swarm.REFUSED_MESSAGES, by_label(totals.refused_messages)
+
+
+def of_ledger(ledger: Ledger | None) -> Iterator[Samples]:
+    """What the chain of rounds says of all that was ever given."""
+    yield swarm.CONTRIBUTORS, one(None if ledger is None else ledger.contributors)
 
 
 def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:

@@ -19,9 +19,10 @@ from monitor import chart, formats
 from monitor.health import Level, worst
 from monitor.history import History
 from monitor.server import Answer
-from monitor.summary import Summary, summarise
+from monitor.summary import ContributorSummary, Summary, contributor, summarise
 from monitor.watcher import REFRESH_SECONDS, Snapshot
 
+SOUGHT_MAX = 100  # characters of a search
 FOR_EVER = "public, max-age=31536000, immutable"
 FILES = {
     "page.css": "text/css; charset=utf-8",
@@ -97,20 +98,35 @@ class Site:
         return summarise(snapshot, self._history(), join, self._clock())
 
     def page(self, query: str = "") -> str:
-        """The page as HTML; ``by=tokens`` in the query draws the curve over tokens instead of time."""
-        summary = self.summary()
-        by_tokens = parse_qs(query).get("by") == ["tokens"]
+        """The page as HTML.
+
+        ``by=tokens`` in the query draws the curve over tokens instead of time; ``peer=ID`` shows what that
+        peer has given, too.
+        """
+        summary, chosen = self.summary(), parse_qs(query)
+        by_tokens, [sought] = chosen.get("by") == ["tokens"], chosen.get("peer", [""])[:1]
         return self._template.render(
             s=summary,
             verdict=verdict(summary),
             chart=chart.draw(self._history().points, by_tokens),
             by_tokens=by_tokens,
+            sought=sought.strip()[:SOUGHT_MAX],
+            found=self._found(sought.strip()),
             local=all(Address.parse(address).loopback for address in self._addresses()),
             width=int(chart.WIDTH),
             height=int(chart.HEIGHT),
             refresh_seconds=REFRESH_SECONDS,
             version=VERSION,
         )
+
+    def _found(self, sought: str) -> ContributorSummary | None:
+        """What the peer with this name or id, or one that ends like this, has given."""
+        snapshot = self._snapshot()
+        view = snapshot.live_view(self._clock())
+        named = next((peer.peer_id for peer in view.peers if peer.record.name == sought != ""), sought)
+        ledger = snapshot.ledger
+        entry = ledger.find(named) if ledger else None
+        return contributor(ledger, entry, view) if ledger and entry else None
 
     def _addresses(self) -> list[str]:
         return join_addresses(self._initial_peers, self._snapshot().view)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +17,7 @@ from dupt_swarm.command_line.printable import printable
 from dupt_swarm.node.progress import round_progress
 from dupt_swarm.node.record import PeerState
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.chart import thinned
 from monitor.health import Check, check_health
 from monitor.history import History, Point
@@ -25,6 +27,7 @@ from monitor.watcher import Snapshot
 PEERS_LISTED_MAX = 30
 EVALUATIONS_MAX = 5
 HISTORY_MAX = 300
+CONTRIBUTORS_MAX = 10
 
 
 class _Part(BaseModel):
@@ -132,6 +135,30 @@ class PeersSummary(_Part):
     unlisted: int = Field(description="how many more there are")
 
 
+class ContributorSummary(_Part):
+    """What a peer has given, by the chain of rounds."""
+
+    place: int
+    peer_id: str
+    name: str = Field(description="as it calls itself now; empty: it is not there, or has none")
+    tokens: int = Field(description="behind its contributions that counted")
+    share: float = Field(description="of all tokens, from 0 to 1")
+    rounds: int = Field(description="in which one counted")
+    dropped: int = Field(description="rounds in which one was brought, and counted for nothing")
+    first_round: int
+    last_round: int
+
+
+class ContributorsSummary(_Part):
+    """Who has given what, ever."""
+
+    begins: int = Field(description="the round after which the links begin that are known; 0: all are")
+    round: int = Field(description="the last one that is counted")
+    tokens: int
+    total: int = Field(description="of whom something counted")
+    listed: list[ContributorSummary] = Field(description=f"the {CONTRIBUTORS_MAX} with the most tokens")
+
+
 class RefusedSummary(_Part):
     """What was refused since the monitor watches, by reason; what was not is left out."""
 
@@ -160,6 +187,7 @@ class Summary(_Part):
     evaluations: list[EvaluationSummary]
     sample: SampleSummary | None = Field(description="of the newest state that has one; null: none")
     peers: PeersSummary
+    contributors: ContributorsSummary | None = Field(description="null: the links are not known yet")
     health: list[Check]
     refused: RefusedSummary
     exposed: dict[str, int] = Field(description="by id of who has contradicted itself: who leave it out")
@@ -196,6 +224,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         evaluations=_evaluations(view),
         sample=_sample(view),
         peers=_peers(view, speeds),
+        contributors=_contributors(snapshot.ledger, view),
         health=check_health(snapshot, view, now),
         refused=_refused(snapshot.totals),
         exposed=view.exposed,
@@ -223,6 +252,29 @@ def _round(snapshot: Snapshot, view: View, history: History) -> RoundSummary:
         target_tokens=int(progress.target),
         ratio=progress.ratio,
         since=since,
+    )
+
+
+def _contributors(ledger: Ledger | None, view: View) -> ContributorsSummary | None:
+    if ledger is None:
+        return None
+    return ContributorsSummary(
+        begins=ledger.begins,
+        round=ledger.round,
+        tokens=ledger.tokens,
+        total=ledger.contributors,
+        listed=[contributor(ledger, entry, view) for entry in ledger.entries[:CONTRIBUTORS_MAX]],
+    )
+
+
+def contributor(ledger: Ledger, entry: Entry, view: View) -> ContributorSummary:
+    """A row of the ledger."""
+    record = view.record(entry.peer_id)
+    return ContributorSummary(
+        place=ledger.place(entry.peer_id) or 0,
+        name=printable(record.name) if record else "",
+        share=entry.tokens / max(1, ledger.tokens),
+        **asdict(entry),
     )
 
 

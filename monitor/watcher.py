@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,10 +14,12 @@ from typing import Protocol
 from dupt_swarm.errors import FileError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.view import View
+from dupt_swarm.replica.ledger import Ledger
 from monitor.history import History, Point
 from monitor.tally import Floor, Tally, Totals, load_totals, save_totals
 
 REFRESH_SECONDS = 5.0
+LEDGER_SECONDS = 30.0
 # An observer that lost all its neighbours does not find them again by itself: it takes a new node.
 # A new node is a new process, so ever less often.
 FAILURES_BEFORE_NEW_NODE = 3
@@ -31,6 +34,9 @@ class Source(Protocol):
 
     def refresh(self) -> View:
         """Read the records of all peers now."""
+
+    def ledger(self) -> Ledger:
+        """Read who has given what; the first time it may take as long as the links of all rounds."""
 
     def close(self) -> None:
         """Release everything."""
@@ -53,6 +59,7 @@ class Snapshot:
         last_refresh: when one last did, seconds since the epoch; None: never.
         refresh_seconds: how long the last one took.
         refresh_errors: how many have failed.
+        ledger: who has given what, as of half a minute ago; None: that is not known yet.
     """
 
     manifest: Manifest
@@ -64,6 +71,7 @@ class Snapshot:
     last_refresh: float | None = None
     refresh_seconds: float | None = None
     refresh_errors: int = 0
+    ledger: Ledger | None = None
 
     @property
     def swarm_tokens(self) -> int | None:
@@ -132,6 +140,9 @@ class Watcher:
         self.history = History()
         self._saved, self._save_failed = totals, False
         self._failures = 0
+        self._ledger: Ledger | None = None
+        self._reading: threading.Thread | None = None
+        self._read_at = -math.inf
         self._stopped = threading.Event()
         self._replacing = threading.Lock()  # each node must be closed exactly once
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
@@ -165,8 +176,10 @@ class Watcher:
         if self._failures:
             logger.warning("the swarm is reachable again")
         self._failures = 0
-        self.snapshot = self.snapshot.succeeded(view, time.monotonic() - started)
+        succeeded = self.snapshot.succeeded(view, time.monotonic() - started)
+        self.snapshot = replace(succeeded, ledger=self._ledger)
         self._save()
+        self._read_ledger_if_due()
         if view.peers:
             self.history.add(Point.of(view, self.snapshot.swarm_tokens or 0, self.snapshot.manifest.limits))
 
@@ -176,6 +189,21 @@ class Watcher:
             self._stopped.set()
         self._source.close()  # which also aborts a refresh in progress
         self._thread.join(JOIN_THREAD_SECONDS)
+
+    def _read_ledger_if_due(self) -> None:
+        """Beside what is refreshed: thousands of rounds take a while."""
+        busy = self._reading is not None and self._reading.is_alive()
+        if busy or time.monotonic() < self._read_at + LEDGER_SECONDS:
+            return
+        self._read_at = time.monotonic()
+        self._reading = threading.Thread(target=self._read_ledger, name="ledger", daemon=True)
+        self._reading.start()
+
+    def _read_ledger(self) -> None:
+        try:
+            self._ledger = self._source.ledger()
+        except Exception as error:  # whatever it was: the last one stays
+            logger.info("who has given what cannot be read (%s); trying again", error)
 
     def _note_failure(self, error: Exception, seconds: float) -> None:
         self._failures += 1

@@ -10,6 +10,7 @@ revoke           cuts off who came by one
 join             an oracle
 evaluate         an independent evaluator
 status           the swarm now; this machine's peer with --health
+ledger           who has given what, ever
 audit            past rounds, computed again
 check            preflight: is this machine fit to join?
 demo             a whole swarm on this machine

@@ -37,6 +37,9 @@ LAST_ROUND_TIMESTAMP = _swarm(
 TOKENS_TOTAL = _swarm(
     "tokens_total", "counter", "Tokens in the newest replica state that half of the peers have reached."
 )
+CONTRIBUTORS = _swarm(
+    "contributors", "gauge", "Peers whose contributions counted in any round, by the chain of rounds."
+)
 LEARNING_RATE = _swarm("learning_rate", "gauge", "Scheduled learning rate at the swarm's round.")
 
 LOSS_NATS = _swarm("loss_nats", "gauge", "Mean training loss per token; oracles are weighted by their speed.")

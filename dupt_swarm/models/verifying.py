@@ -6,7 +6,6 @@ manifest names or draws. The arithmetic is not checked: those who have signed a 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Index, chunk_hashes
 from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.first_state import first_state
+from dupt_swarm.replica.ledger import Bookkeeping, Entry
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState, check_header
@@ -36,21 +36,6 @@ from dupt_swarm.replica.state import ReplicaState, check_header
 SOURCE = "give a folder that `dupt-model pull` or `export` wrote, or a checkpoint"
 REMEDY = "take the model from its swarm again with `dupt-model pull`"
 MANIFEST_BYTES_MAX = 1 << 20
-
-
-@dataclass(frozen=True)
-class Contributor:
-    """What a peer has brought, as the links count it.
-
-    Attributes:
-        peer_id: the peer.
-        rounds: in which its contribution counted.
-        tokens: behind those contributions.
-    """
-
-    peer_id: str
-    rounds: int
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,7 @@ class Verified:
         tokens: behind all contributions since round 0, as the state says.
         begins: the round of the state with which the chain begins; 0: all rounds were verified.
         weak_rounds: the rounds whose links less than a quorum has signed.
-        contributors: all whose contributions counted, those with the most tokens first.
+        contributors: all whose contributions counted, those with the most tokens first; see `Ledger`.
         unchecked: what could not be checked, and why: sentences.
     """
 
@@ -74,7 +59,7 @@ class Verified:
     tokens: int
     begins: int
     weak_rounds: tuple[int, ...]
-    contributors: tuple[Contributor, ...]
+    contributors: tuple[Entry, ...]
     unchecked: tuple[str, ...]
 
     @property
@@ -256,7 +241,6 @@ def _check_tokens(chain: Chain, model: _Model) -> None:
 
 
 def _summary(chain: Chain, model: _Model, unchecked: Sequence[str]) -> Verified:
-    rounds = Counter(maker for link in chain.links for maker in link.counted)
     round = chain.electorate.round
     begins = round - len(chain.links)
     return Verified(
@@ -266,9 +250,6 @@ def _summary(chain: Chain, model: _Model, unchecked: Sequence[str]) -> Verified:
         tokens=model.index.header["tokens_total"],
         begins=begins,
         weak_rounds=tuple(number for number, link in enumerate(chain.links, begins + 1) if link.choice.weak),
-        contributors=tuple(
-            Contributor(maker, rounds[maker], tokens)
-            for maker, tokens in Counter(counted_in(chain.links)).most_common()
-        ),
+        contributors=tuple(entry for entry in Bookkeeping().read(chain).entries if entry.rounds),
         unchecked=tuple(unchecked),
     )

@@ -42,12 +42,21 @@ from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.commands import EndRound, Join
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.messages import Adopted, CatchingUp, GroupFormed, Joined, RoundResult, StateName
+from dupt_swarm.node.messages import (
+    Adopted,
+    CatchingUp,
+    GroupFormed,
+    Joined,
+    RoundResult,
+    Standing,
+    StateName,
+)
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import counted_in
+from dupt_swarm.replica.ledger import Bookkeeping, Ledger
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import BeginningRecord, Words
 from dupt_swarm.replica.state import ReplicaState
@@ -94,6 +103,7 @@ class Participant:
     offered: OfferedFiles
     neighbours: Neighbours
     beginning: str
+    _bookkeeping: Bookkeeping = field(default_factory=Bookkeeping)
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
     _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
     _given_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -261,6 +271,17 @@ class Participant:
         """The current state, and who votes on the next one; see `ReadVoters`."""
         return self.store.name, tuple(sorted(self.store.current.electorate.members))
 
+    def ledger(self) -> Ledger:
+        """Who has given what, as far as our chain goes back; see `ReadLedger`."""
+        return self._bookkeeping.read(self.following.history.chain)
+
+    def _tell_standing(self) -> None:
+        ledger = self.ledger()
+        own, place = ledger.of(self._me), ledger.place(self._me)
+        self.host.tell(
+            Standing(own.tokens, place if own.rounds else None, ledger.contributors, whole=not ledger.begins)
+        )
+
     async def leave(self) -> None:
         """Say to the others that nobody need wait for us."""
         await self.deciding.leave()
@@ -347,6 +368,7 @@ class Participant:
         self.connection.membership.reach(state.electorate)
         self.serve()
         self._take_part()
+        self._tell_standing()
 
     def _tell_state(self) -> StateName:
         """The current state, for the trainer: its memory stays as it is until the trainer has left it."""

@@ -15,6 +15,7 @@ from dupt_swarm.network.joining.preflight import preflight
 from dupt_swarm.network.members.identity import with_identity
 from dupt_swarm.network.participant import Participant, take_part
 from dupt_swarm.network.pulling import pull
+from dupt_swarm.network.watching import Watching
 from dupt_swarm.node.commands import (
     Adopt,
     Attest,
@@ -28,6 +29,7 @@ from dupt_swarm.node.commands import (
     Judge,
     Publish,
     Pull,
+    ReadLedger,
     ReadView,
     ReadVoters,
     Save,
@@ -35,6 +37,7 @@ from dupt_swarm.node.commands import (
 )
 from dupt_swarm.node.messages import Joined
 from dupt_swarm.node.view import View
+from dupt_swarm.replica.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class NodeService:
         """A node that has done nothing yet, in the process ``host``."""
         self._host = host
         self._node: Connection | Participant | None = None  # a connection is all that an observer has
+        self._watching: Watching | None = None
         self._started = AsyncExitStack()
 
     async def execute(self, command: Command[Any]) -> object:
@@ -71,6 +75,8 @@ class NodeService:
                 return command.reply(await self._join(command))
             case ReadView():
                 return command.reply(await self._view())
+            case ReadLedger():
+                return command.reply(await self._ledger())
             case Pull():
                 return command.reply(await pull(self._observer, self._host, command))
             case Audit():
@@ -137,6 +143,14 @@ class NodeService:
         if not await node.p2p.list_peers():
             raise NodeError("no peer of the swarm can be reached")
         return view
+
+    async def _ledger(self) -> Ledger:
+        """Who has given what."""
+        node = self._joined
+        if isinstance(node, Participant):
+            return node.ledger()
+        self._watching = self._watching or Watching(node)
+        return await self._watching.ledger()
 
     @property
     def _joined(self) -> Connection | Participant:

@@ -23,6 +23,7 @@ from dupt_swarm.node.messages import (
 )
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
+from dupt_swarm.replica.ledger import Ledger
 from dupt_swarm.settings import NodeSettings
 
 DOWNLOAD_SECONDS = 4 * 3600.0  # the node itself bounds the download of a state
@@ -198,6 +199,13 @@ class Audit(Command[tuple[AuditedRound, ...]]):
 
     seconds = DOWNLOAD_SECONDS
     rounds: int | None
+
+
+@dataclass(frozen=True)
+class ReadLedger(Command[Ledger]):
+    """Read who has given what, from the links of all rounds; who only looks on fetches and verifies them."""
+
+    seconds = DOWNLOAD_SECONDS
 
 
 @dataclass(frozen=True)

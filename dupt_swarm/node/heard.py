@@ -10,7 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dupt_swarm.node.messages import Candidate, CatchingUp, Downloading, GroupFormed, LogLine, Traffic
+from dupt_swarm.node.messages import (
+    Candidate,
+    CatchingUp,
+    Downloading,
+    GroupFormed,
+    LogLine,
+    Standing,
+    Traffic,
+)
 from dupt_swarm.node.view import View
 
 NOBODY = View(0.0, ())
@@ -29,6 +37,7 @@ class Heard:
         catching_up: where it stands with fetching a newer state.
         group: the group of the round that is being ended; None if there is none yet.
         candidate: the state that it leads to, while it is to be judged.
+        standing: what this peer has given ever; None: it does not know yet.
         traffic: bytes exchanged with other peers by the present process, as of a second ago.
         first_peer_at: when a first peer was among them last, on the monotonic clock.
     """
@@ -37,6 +46,7 @@ class Heard:
     catching_up: CatchingUp = UP_TO_DATE
     group: GroupFormed | None = None
     candidate: Candidate | None = None
+    standing: Standing | None = None
     traffic: Traffic = NO_TRAFFIC
     first_peer_at: float = -math.inf
 
@@ -54,6 +64,7 @@ KINDS: dict[type, str] = {
     CatchingUp: "catching_up",
     GroupFormed: "group",
     Candidate: "candidate",
+    Standing: "standing",
     Traffic: "traffic",
 }
 

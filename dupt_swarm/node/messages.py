@@ -229,6 +229,23 @@ class Downloading:
 
 
 @dataclass(frozen=True)
+class Standing:
+    """Told by the node unasked: what this peer has given ever, by the chain of rounds.
+
+    Attributes:
+        tokens: behind its contributions that counted.
+        place: among all who have given something, from 1; None: it is not among them.
+        contributors: how many these are.
+        whole: whether all rounds are known, and not only those since this peer came.
+    """
+
+    tokens: int
+    place: int | None
+    contributors: int
+    whole: bool
+
+
+@dataclass(frozen=True)
 class OfferedName:
     """A file of the swarm's offer: its digest, and how many bytes it has at most."""
 

@@ -23,6 +23,7 @@ from dupt_swarm.node.commands import (
     LogTo,
     Predecessor,
     Publish,
+    ReadLedger,
     ReadView,
     WantOffered,
 )
@@ -41,6 +42,7 @@ from dupt_swarm.node.messages import (
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
+from dupt_swarm.replica.ledger import Ledger
 from dupt_swarm.settings import NodeSettings
 
 OBSERVE_SECONDS = 60.0
@@ -192,6 +194,14 @@ class Node:
         view = self.ask(ReadView())
         self.hearing.put(view=view)
         return view
+
+    def ledger(self) -> Ledger:
+        """Read who has given what, by the chain of rounds.
+
+        Raises:
+            NodeError: nobody tells it; or as in `adopt`.
+        """
+        return self.ask(ReadLedger())
 
     def replace_process(self, reason: str) -> None:
         """Have the supervisor replace a process that misbehaves."""

@@ -190,6 +190,7 @@ class Oracle:
             failed_rounds=optimizer.failed_rounds,
             paused_until=self._commands.paused_until if paused else None,
             waits=paused and self._commands.waits,
+            standing=self._swarm.standing,
             activity=self._activity,
         )
 

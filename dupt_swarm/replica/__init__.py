@@ -19,6 +19,7 @@ link            the words that decide which state follows, and the link that the
 signed_words    the same words as they are signed, and links as they travel and are kept
 proof           that a peer has signed what contradicts itself
 chain_file      the chain on disk
+ledger          who has given what, from those links
 chain           all links since a state that is trusted, and which branch to follow where two part
 aggregation/    which contributions count, for how much, and what becomes of them: the rules
 codec/          how contributions and averages are encoded

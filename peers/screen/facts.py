@@ -94,7 +94,7 @@ class Facts:
             "rounds": f"{status.rounds_done} this session{failed}; last round {words.last_round(status)}",
             "speed": f"{status.tokens_per_second:,.0f} tokens/s, {share} of {oracles}; "
             f"reach {words.reach(view, peer_id)}",
-            "given": f"{words.amount(status.contributed_tokens)} tokens, {self._part_given}",
+            "given": f"{words.amount(self._given)} tokens, {self._part_given}{self._place}",
             "network": f"↑ {self.up}   ↓ {self.down}",
             "per round": words.costs(view.record(peer_id)),
         }
@@ -118,8 +118,21 @@ class Facts:
         return "" if seconds is None else f"ends in about {words.duration(seconds)}"
 
     @property
+    def _given(self) -> int:
+        """Ever: the chain knows of a time of which this folder may know nothing, and is a moment late."""
+        standing = self.status.standing
+        return max(self.status.contributed_tokens, standing.tokens if standing else 0)
+
+    @property
+    def _place(self) -> str:
+        standing = self.status.standing
+        if standing is None or standing.place is None or not standing.whole:
+            return ""
+        return f", place {standing.place:,} of {standing.contributors:,}"
+
+    @property
     def _part_given(self) -> str:
-        agreed, own = self.view.agreed, self.status.contributed_tokens
+        agreed, own = self.view.agreed, self._given
         whole = agreed.record.swarm_tokens if agreed else 0
         # Records lag behind: our last contribution may not be in what others tell.
         return f"{100 * own / max(own, whole):.1f} % of the swarm's" if whole else "none in the swarm yet"

@@ -16,10 +16,10 @@ from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, write_shared
-from dupt_swarm.models.verifying import Contributor
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.first_state import first_state
+from dupt_swarm.replica.ledger import Entry
 from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
@@ -80,9 +80,9 @@ def test_a_sound_model(kept, model) -> None:
     assert found.tokens == kept.states[-1].swarm_tokens == (3 * ROUNDS - 1) * TOKENS
     one, two, three, _ = kept.ids
     assert set(found.contributors) == {
-        Contributor(one, 4, 4 * TOKENS),
-        Contributor(two, 4, 4 * TOKENS),
-        Contributor(three, 3, 3 * TOKENS),
+        Entry(one, 4 * TOKENS, 4, 0, 1, 4),
+        Entry(two, 4 * TOKENS, 4, 0, 1, 4),
+        Entry(three, 3 * TOKENS, 3, 0, 1, 3),
     }
     assert found.contributors[-1].peer_id == three
     assert found.unchecked == ()

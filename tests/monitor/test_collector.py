@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.collector import METRICS, SwarmCollector
 from monitor.watcher import Snapshot
 from tests.support.invented import MANIFEST, NOW, peer
@@ -60,6 +62,7 @@ def scrapes() -> Scrapes:
 
 def test_all_metrics(scrapes: Scrapes) -> None:
     """A swarm whose peers report everything has every metric of the table, of the table's type."""
+    scrapes.snapshot = replace(scrapes.snapshot, ledger=Ledger(0, 1, (Entry("a", 10, 1, 0, 1, 1),)))
     scrapes.see(
         peer("a", **EVERYTHING),
         *(

@@ -3,6 +3,7 @@ import pytest
 from dupt_swarm.manifest import Limits
 from dupt_swarm.node.record import EvaluationRecord
 from dupt_swarm.node.view import View
+from dupt_swarm.replica.ledger import Ledger
 from monitor.history import History, Point
 from monitor.watcher import Watcher
 from tests.support.invented import MANIFEST, NOW, peer
@@ -64,6 +65,9 @@ def test_watcher_remembers() -> None:
     class Node:
         def refresh(self) -> View:
             return views.pop(0)
+
+        def ledger(self) -> Ledger:
+            return Ledger(0, 0)
 
         def close(self) -> None:
             pass

@@ -8,12 +8,14 @@ from email.message import Message
 from html.parser import HTMLParser
 from http.client import HTTPResponse
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from dupt_swarm.command_line.printable import printable
 from dupt_swarm.manifest.tables import Offer
 from dupt_swarm.node.view import Peer, View
+from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor import formats
 from monitor.history import History, Point
 from monitor.site import FILES, Site
@@ -110,6 +112,44 @@ def test_text_that_the_swarm_offers() -> None:
         title="<b>Wiki</b>", source="x.org", licence="CC0", tokens=1_234_567
     )
     assert site_of(snapshot).summary().offer is None
+
+
+LEDGER = Ledger(0, 900, tuple(Entry(f"QmPeer{n:02}", 1000 - 10 * n, 30 - n, 0, 1, 900) for n in range(30)))
+
+
+def test_contributors() -> None:
+    """The ten who have given most, ever, under the names that they have now."""
+    snapshot = replace(seen(peer("QmPeer01", name="<b>ada</b>")), ledger=LEDGER)
+    site = site_of(snapshot)
+    page = Tags(site.page())
+    text = " ".join(page.text.split())
+    assert "tokens of 30 peers in the rounds up to 900." in text
+    assert "2 <b>ada</b> 990 4 % 29 1 900" in text
+    assert "QmPeer09" in text
+    assert "QmPeer10" not in text
+    listed = site.summary().contributors
+    assert listed is not None
+    assert [each.place for each in listed.listed] == [*range(1, 11)]
+    assert "The links of the rounds are being read." in site_of(seen(peer("a"))).page()
+
+
+@pytest.mark.parametrize("sought", ["QmPeer20", "mPeer20", "eve"])
+def test_a_contributor_is_found(sought: str) -> None:
+    """By its id, the end of it, or the name that it has now: whatever its place."""
+    snapshot = replace(seen(peer("QmPeer20", name="eve")), ledger=LEDGER)
+    page = Tags(site_of(snapshot).page(f"peer={sought}"))
+    assert "21 eve 800" in " ".join(page.text.split())
+    [field] = page.named("input")
+    assert field["value"] == sought
+
+
+@pytest.mark.parametrize("sought", ["QmNobody", "e", "<script>", "a" * 5000, "%00"])
+def test_who_has_given_nothing_is_not_found(sought: str) -> None:
+    """It is said, and what somebody typed stays text."""
+    page = site_of(replace(seen(peer("a")), ledger=LEDGER)).page(urlencode({"peer": sought}))
+    assert "has counted" in page
+    assert "<script>" not in page
+    assert "a" * 101 not in page
 
 
 def test_reloads_without_javascript() -> None:

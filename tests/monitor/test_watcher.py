@@ -9,6 +9,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
+from dupt_swarm.replica.ledger import Ledger
 from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
 from tests.support.waiting import wait_until
 
@@ -28,6 +29,9 @@ class FakeNode:
 
     def refresh(self) -> View:
         return self.answer()
+
+    def ledger(self) -> Ledger:
+        return Ledger(0, 3)
 
     def close(self) -> None:
         self.closed += 1
@@ -64,6 +68,14 @@ def test_first_snapshot() -> None:
         assert watcher.alive
     assert not watcher.alive
     assert swarm.nodes[0].closed == 1
+
+
+def test_the_ledger_is_read_beside() -> None:
+    """Thousands of rounds take a while, in which the records stay fresh; it is in the next snapshots."""
+    swarm = FakeSwarm()
+    with Watcher(swarm.connect, interval=0.01) as watcher:
+        wait_until(lambda: watcher.snapshot.ledger is not None)
+        assert watcher.snapshot.ledger == Ledger(0, 3)
 
 
 def test_unreachable_at_start() -> None:

@@ -17,8 +17,8 @@ from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.desk import Desk
+from dupt_swarm.network.rounds.evidence import Evidence, Expose
 from dupt_swarm.network.rounds.exchange import RoundExchange
-from dupt_swarm.network.rounds.ledger import Expose, Ledger
 from dupt_swarm.network.rounds.messages import (
     ANSWER_BYTES_MAX,
     REPORT_BYTES_MAX,
@@ -120,7 +120,7 @@ class Deciding:
             context: to decide with.
             begin: begins the state that follows from one.
             link_from: the link that leaves a state of long ago, by its digest.
-            expose: see `Ledger`.
+            expose: see `Evidence`.
         """
         self.present: Session | None = None
         self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
@@ -165,7 +165,7 @@ class Deciding:
         desk = self._desks[digest] = Desk(
             Round(ballots),
             self._words,
-            Ledger(electorate.former, self._expose),
+            Evidence(electorate.former, self._expose),
             context.manifest.weight_limit(state.round),
         )
         while len(self._desks) > DESKS_KEPT:

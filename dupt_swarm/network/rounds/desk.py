@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from dupt_swarm.network.p2p.rpc import blamed_on_caller
-from dupt_swarm.network.rounds.ledger import Ledger
+from dupt_swarm.network.rounds.evidence import Evidence
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
 from dupt_swarm.network.rounds.reports import Answer
 from dupt_swarm.network.rounds.round import Round
@@ -27,11 +27,11 @@ class Desk:
         on_report: called after each report, so that what is due is done.
     """
 
-    def __init__(self, round: Round, words: Words, ledger: Ledger, weight_max: float) -> None:
-        """``ledger`` is of the words about this state; ``weight_max`` tokens may a contribution stand for."""
+    def __init__(self, round: Round, words: Words, evidence: Evidence, weight_max: float) -> None:
+        """``evidence``: the words about this state; ``weight_max`` tokens may a contribution stand for."""
         self.round, self.words = round, words
         self.on_report: Callable[[], None] = lambda: None
-        self._ledger, self._weight_max = ledger, weight_max
+        self._evidence, self._weight_max = evidence, weight_max
         self._told: dict[str, Answer] = {}
         self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
 
@@ -72,11 +72,11 @@ class Desk:
                 brought = (word.brought,)
             if any(each.tokens > self._weight_max for each in brought):
                 raise ValueError("a contribution that stands for more than it can")
-        self._ledger.note(found)
+        self._evidence.note(found)
 
     def compare(self, link: Link) -> None:
         """Hold what was signed for ``link``, which leaves this state, against what was said otherwise."""
-        self._ledger.note(link.words)
+        self._evidence.note(link.words)
 
     def tell(self) -> None:
         """Wake all who wait for a change."""

@@ -19,8 +19,8 @@ from typing import Protocol
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.rounds.evidence import Evidence, Expose
 from dupt_swarm.network.rounds.history import History
-from dupt_swarm.network.rounds.ledger import Expose, Ledger
 from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.replaying import Replaying
@@ -93,7 +93,7 @@ class Following:
             deciding: what we take part in. No weak link leads us on while we are in the midst of it, and the
                 round in which we are goes on by a link that we hear of.
             tell: passes each `CatchingUp` to the parent process.
-            expose: see `Ledger`.
+            expose: see `Evidence`.
         """
         self._expose = expose
         self._patience, self._deciding = patience, deciding
@@ -232,9 +232,9 @@ class Following:
         for link in links:
             ours = chain.from_state(link.state)
             if ours is not None and ours.after != link.after:
-                ledger = Ledger({*ours.makers, *ours.left}, self._expose)
+                evidence = Evidence({*ours.makers, *ours.left}, self._expose)
                 for each in (ours, link):
-                    ledger.note(each.words)
+                    evidence.note(each.words)
                 return
 
     async def _get(self, links: list[Link], electorate: Electorate, peer_id: str) -> bool:

@@ -13,7 +13,7 @@ Expose = Callable[[Word, Word], None]
 """Gets two words of one peer that no honest one would have signed both."""
 
 
-class Ledger:
+class Evidence:
     """The words about one state, of those whose word counts."""
 
     def __init__(self, makers: Collection[str], expose: Expose) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dupt_swarm.network.rounds import ledger
-from dupt_swarm.network.rounds.ledger import WORDS_MAX, Ledger
+from dupt_swarm.network.rounds import evidence
+from dupt_swarm.network.rounds.evidence import WORDS_MAX, Evidence
 from dupt_swarm.replica.link import Accepted, Word
 from tests.support.words import acceptance, choice, promise, proposal
 
@@ -13,16 +13,16 @@ ALL, THREE = choice("abcde"), choice("abc")
 
 
 class Noting:
-    """A ledger, and what it has exposed."""
+    """Evidence, and what it has exposed."""
 
     def __init__(self, makers: str = "abcde") -> None:
         self.proofs: list[tuple[Word, Word]] = []
-        self.ledger = Ledger(makers, lambda one, other: self.proofs.append((one, other)))
+        self.evidence = Evidence(makers, lambda one, other: self.proofs.append((one, other)))
 
     def note(self, *words: Word) -> list[tuple[Word, Word]]:
         """The proofs so far, when these were seen one by one."""
         for word in words:
-            self.ledger.note([word])
+            self.evidence.note([word])
         return self.proofs
 
 
@@ -56,7 +56,7 @@ def test_words_that_contradict_each_other(one: Word, other: Word, turned: bool) 
 def test_both_at_once() -> None:
     """As a report has them that carries the words of several."""
     noting = Noting()
-    noting.ledger.note([promise("b"), acceptance("a", ALL), promise("a"), acceptance("a", THREE)])
+    noting.evidence.note([promise("b"), acceptance("a", ALL), promise("a"), acceptance("a", THREE)])
     assert noting.proofs == [(acceptance("a", ALL), acceptance("a", THREE))]
 
 
@@ -86,14 +86,14 @@ def test_words_of_strangers_are_not_kept() -> None:
     """They decide nothing, and there may be any number of them."""
     noting = Noting("ab")
     assert noting.note(acceptance("x", ALL), acceptance("x", THREE)) == []
-    assert noting.ledger._words.keys() == {"a", "b"}
+    assert noting.evidence._words.keys() == {"a", "b"}
 
 
 def test_memory_is_bounded(monkeypatch) -> None:
     """Words without end of one maker are not kept without end, nor do they hide what another says."""
     noting = Noting()
     noting.note(*(promise("a", ballot) for ballot in range(2 * WORDS_MAX)))
-    assert len(noting.ledger._words["a"]) == WORDS_MAX
+    assert len(noting.evidence._words["a"]) == WORDS_MAX
     assert noting.note(acceptance("b", ALL), acceptance("b", THREE)) != []
-    monkeypatch.setattr(ledger, "WORDS_MAX", 2)
+    monkeypatch.setattr(evidence, "WORDS_MAX", 2)
     assert len(Noting().note(acceptance("a", ALL), acceptance("a", THREE), acceptance("a", ALL, 1))) == 1

@@ -1,0 +1,127 @@
+"""``dupt-peer ledger``: who has given what, by the chain of rounds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.errors import UsageError
+from dupt_swarm.replica.ledger import Entry, Ledger
+from dupt_swarm.settings import NodeSettings
+from peers import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
+
+
+@click.command("ledger")
+@options.initial_peers
+@click.option("--peer", "sought", default="", metavar="ID", help="Only this peer: its id, or the end of it.")
+@click.option(
+    "--top", type=click.IntRange(1), default=20, show_default=True, help="How many to list; --json has all."
+)
+@options.swarm_id
+@options.invitation
+@options.as_json
+@command_errors
+def command(
+    initial_peers: tuple[str, ...], sought: str, top: int, swarm_id: str, invitation: str, as_json: bool
+) -> None:
+    """Show who has given what to a swarm, ever: tokens and rounds, by the signed links of all rounds.
+
+    Each link is verified; nobody's word counts. Names are those that peers give themselves now.
+    """
+    from dupt_swarm.discovery import observe
+
+    settings = NodeSettings("observer", swarm_id=swarm_id, invitation=invitation)
+    node, manifest = observe(initial_peers, settings)
+    with node:
+        ledger = node.ledger()
+        names = {peer.peer_id: one_line(peer.record.name) for peer in node.refresh().peers}
+    peer_id = _peer(ledger, sought)
+    if as_json:
+        click.echo(json.dumps(to_json(manifest.swarm_id, ledger, names, peer_id), indent=2))
+        return
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    since = f", since round {ledger.begins:,}: nobody tells what was before" if ledger.begins else ""
+    console.print(
+        f"swarm [bold]{manifest.swarm_id}[/]   round {ledger.round:,}   {ledger.tokens:,} tokens of "
+        f"{len(ledger.entries):,} peers{since}"
+    )
+    console.print(table(ledger, names, peer_id, top))
+    if not peer_id and len(ledger.entries) > top:
+        console.print(f"and {len(ledger.entries) - top:,} more; --top {len(ledger.entries)} lists all")
+
+
+def _peer(ledger: Ledger, sought: str) -> str:
+    """The id that is meant, if any.
+
+    Raises:
+        UsageError: no contribution of such a peer was ever brought.
+    """
+    if not sought:
+        return ""
+    found = ledger.find(sought)
+    if found is None:
+        raise UsageError(
+            f"nothing of a peer {sought} is in the rounds; give its id, or at least the last six characters",
+            setting="sought",
+        )
+    return found.peer_id
+
+
+def to_json(swarm_id: str, ledger: Ledger, names: Mapping[str, str], peer_id: str = "") -> dict[str, object]:
+    """The whole ledger, or the part of one peer."""
+    return {
+        "swarm_id": swarm_id,
+        "begins": ledger.begins,
+        "round": ledger.round,
+        "tokens": ledger.tokens,
+        "peers": [
+            {"place": place, "name": names.get(entry.peer_id, ""), **asdict(entry)}
+            for place, entry in enumerate(ledger.entries, 1)
+            if peer_id in ("", entry.peer_id)
+        ],
+    }
+
+
+def table(ledger: Ledger, names: Mapping[str, str], peer_id: str, top: int) -> Table:
+    """A row for each peer."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    found = Table(box=None, pad_edge=False)
+    found.add_column("place", justify="right")
+    found.add_column("peer")
+    for heading in ("tokens", "of all", "rounds", "dropped", "first", "last"):
+        found.add_column(heading, justify="right")
+    rows = enumerate(ledger.entries, 1)
+    listed = [(place, each) for place, each in rows if peer_id in ("", each.peer_id)]
+    for place, each in listed[:top]:
+        found.add_row(*map(escape, _cells(place, each, ledger.tokens, names)))
+    return found
+
+
+def _cells(place: int, entry: Entry, tokens: int, names: Mapping[str, str]) -> tuple[str, ...]:
+    name = names.get(entry.peer_id, "")
+    return (
+        f"{place:,}",
+        f"{name} {entry.peer_id[-8:]}".strip() if name else entry.peer_id,
+        f"{entry.tokens:,}",
+        f"{entry.tokens / tokens:.1%}" if tokens else "–",
+        f"{entry.rounds:,}",
+        f"{entry.dropped:,}",
+        f"{entry.first_round:,}" if entry.rounds else "–",
+        f"{entry.last_round:,}" if entry.rounds else "–",
+    )

@@ -1,0 +1,157 @@
+"""Who has given what, for somebody who only looks on: by links that are verified, whoever tells them."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.watching import Watching
+from dupt_swarm.node.view import View
+from dupt_swarm.replica.ledger import Bookkeeping, Ledger
+from dupt_swarm.replica.signed_words import BeginningRecord
+from tests.support.kept_rounds import NUMEL, KeptRounds
+
+
+@pytest.fixture
+def kept(make_manifest, identities) -> KeptRounds:
+    """Four rounds of three."""
+    rounds = KeptRounds.from_round_0(make_manifest(), [load_identity(path) for path in identities[:3]])
+    go_on(rounds, 3)
+    return rounds
+
+
+def go_on(rounds: KeptRounds, count: int) -> None:
+    for _ in range(count):
+        rounds.end_round(torch.full((NUMEL,), 0.01 * len(rounds.links)))
+
+
+def counted(rounds: KeptRounds) -> Ledger:
+    return Bookkeeping().read(rounds.chain())
+
+
+class Swarm:
+    """Peers that tell a chain and give its last state, and somebody who looks on."""
+
+    def __init__(self, mine: Any, others: list[Any], make_peer: Callable[..., Any]) -> None:
+        self._others, self._make_peer, self.state = others, make_peer, ""
+        self.exchanges = [Exchange(each.p2p) for each in others]
+        connection: Any = SimpleNamespace(
+            exchange=Exchange(mine.p2p),
+            handshake=SimpleNamespace(peer_ids=[]),
+            membership=SimpleNamespace(refresh=self._refresh, holders=self._holders, view=View(0.0, ())),
+        )
+        self.connection = connection
+
+    async def _refresh(self) -> View:
+        peers = (self._make_peer(each.peer_id, state_digest=self.state) for each in self._others)
+        self.connection.membership.view = View(0.0, tuple(peers))
+        return self.connection.membership.view
+
+    async def _holders(self, _: str) -> list[str]:
+        return [each.peer_id for each in self._others]
+
+    def tell(self, place: int, told: KeptRounds, true: KeptRounds) -> None:
+        """This peer tells one chain and gives the last state of the other."""
+        self.state, exchange = true.states[-1].digest, self.exchanges[place]
+        exchange.publish(Hello("1", "s", "{}", "", self.state), [true.states[-1].blob])
+        chain = told.chain()
+        begins = BeginningRecord.of(chain)
+        exchange.tell_links(chain.since, lambda: begins)
+
+
+def look_on(scenario: Callable[[Swarm], Any], kept: KeptRounds, stations: Any, make_peer: Any) -> None:
+    """Run the ``scenario`` in a swarm of two peers."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            mine, *others = await stack.enter_async_context(stations(3))
+            await connect(mine.p2p, [each.address for each in others])
+            swarm = Swarm(mine, others, make_peer)
+            swarm.connection.manifest = kept.manifest
+            for exchange in swarm.exchanges:
+                await exchange.start()
+            await scenario(swarm)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_it_goes_on_with_what_it_knows(kept, stations, make_peer, monkeypatch) -> None:
+    """The first time all links are fetched, then those that are new."""
+
+    async def scenario(swarm: Swarm) -> None:
+        for place in (0, 1):
+            swarm.tell(place, kept, kept)
+        watching, asked = Watching(swarm.connection), []
+        links_of = swarm.connection.exchange.links_of
+
+        def note(peer: str, known: list[str]) -> Any:
+            asked.append(len(known))
+            return links_of(peer, known)
+
+        monkeypatch.setattr(swarm.connection.exchange, "links_of", note)
+        assert await watching.ledger() == counted(kept)
+        assert await watching.ledger() == counted(kept)
+        go_on(kept, 2)
+        for place in (0, 1):
+            swarm.tell(place, kept, kept)
+        assert await watching.ledger() == counted(kept)
+        assert counted(kept).round == 6
+        assert asked[0] == 0
+        assert len(asked) == 2
+        assert asked[1] > 0
+
+    look_on(scenario, kept, stations, make_peer)
+
+
+def test_who_tells_another_chain_is_passed_over(kept, stations, make_peer) -> None:
+    """It does not lead to the state that half of the oracles have, or not with that one's electorate."""
+    other = kept.branch(2)
+    other.end_round(torch.full((NUMEL,), 0.5), weak=True)
+    other.end_round(torch.full((NUMEL,), 0.7), weak=True)
+
+    async def scenario(swarm: Swarm) -> None:
+        swarm.tell(0, other, kept)
+        swarm.tell(1, kept, kept)
+        for _ in range(4):  # whom it asks first is drawn
+            assert await Watching(swarm.connection).ledger() == counted(kept)
+
+    look_on(scenario, kept, stations, make_peer)
+
+
+def test_where_nobody_tells_the_chain_that_is_said(kept, stations, make_peer) -> None:
+    """Rather than something that cannot be verified."""
+    other = kept.branch(2)
+
+    async def scenario(swarm: Swarm) -> None:
+        for place in (0, 1):
+            swarm.tell(place, other, kept)
+        with pytest.raises(NodeError, match="nobody tells the links of the rounds"):
+            await Watching(swarm.connection).ledger()
+
+    look_on(scenario, kept, stations, make_peer)
+
+
+def test_a_branch_that_the_swarm_has_left_counts_no_more(kept, stations, make_peer) -> None:
+    """Whoever looks on follows, too."""
+    weak = kept.branch(2)
+    weak.end_round(torch.full((NUMEL,), 0.5), weak=True)
+
+    async def scenario(swarm: Swarm) -> None:
+        for place in (0, 1):
+            swarm.tell(place, weak, weak)
+        watching = Watching(swarm.connection)
+        assert await watching.ledger() == counted(weak)
+        for place in (0, 1):
+            swarm.tell(place, kept, kept)
+        assert await watching.ledger() == counted(kept)
+
+    look_on(scenario, kept, stations, make_peer)

@@ -1,0 +1,65 @@
+"""`dupt-peer ledger`: what peers have given, by the rounds of a real swarm."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dupt_swarm.replica.ledger import Entry, Ledger
+from peers.ledger import to_json
+from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+
+def test_what_two_oracles_have_given(bootstrap: dict[str, Any], text: Path, tmp_path: Path) -> None:
+    """Also those who have left: tokens, rounds and places add up, and each is found by the end of its id."""
+    address = ("--initial-peers", bootstrap["address"])
+    nobody = dupt_peer("ledger", *address)
+    options = ("--corpus", str(text), *LISTEN, "--json")
+    done = dupt_peer("join", *address, *options, "--state-dir", str(tmp_path / "ada"), "--rounds", "2")
+    assert done.returncode == 0, done.stderr
+    bob = start("join", *address, *options, "--state-dir", str(tmp_path / "bob"), "--name", "bob")
+    try:
+        wait_for_line(bob, "place 2 of 2")
+        found = json.loads(dupt_peer("ledger", *address, "--json").stdout)
+        table = dupt_peer("ledger", *address).stdout
+        last = found["peers"][-1]
+        one = dupt_peer("ledger", *address, "--peer", last["peer_id"][-8:])
+        nothing = dupt_peer("ledger", *address, "--peer", "QmNobodyAtAll")
+    finally:
+        bob.terminate()
+        bob.communicate(timeout=60)
+
+    assert "round 0   0 tokens of 0 peers" in nobody.stdout
+    assert found["swarm_id"] == bootstrap["swarm_id"]
+    assert (found["begins"], len(found["peers"])) == (0, 2)
+    assert found["tokens"] == sum(peer["tokens"] for peer in found["peers"])
+    assert [peer["place"] for peer in found["peers"]] == [1, 2]
+    ada = next(peer for peer in found["peers"] if not peer["name"])
+    assert (ada["rounds"], ada["first_round"], ada["last_round"]) == (2, 1, 2)
+    assert ada["tokens"] == json.loads(done.stdout)["tokens_total"]
+    assert "bob" in table
+    assert last["peer_id"][-8:] in one.stdout
+    assert ada["peer_id"] not in one.stdout or last == ada
+    assert nothing.returncode == 2
+    assert "(--peer)" in nothing.stderr
+
+
+def test_one_peer_of_it() -> None:
+    """Its place is that among all."""
+    ledger = Ledger(0, 3, (Entry("QmA", 20, 2, 0, 1, 2), Entry("QmB", 10, 1, 1, 3, 3)))
+    found = to_json("s-0", ledger, {"QmB": "bob"}, "QmB")
+    assert found["peers"] == [
+        {
+            "place": 2,
+            "name": "bob",
+            "peer_id": "QmB",
+            "tokens": 10,
+            "rounds": 1,
+            "dropped": 1,
+            "first_round": 3,
+            "last_round": 3,
+        }
+    ]
