@@ -11,6 +11,7 @@ from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.learning.export.export import FORMATS, choose_format
 from dupt_swarm.learning.export.export import export as write
+from dupt_swarm.learning.export.gguf import TYPES, Gguf
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel, check_vacant, new_model_folder
@@ -18,7 +19,9 @@ from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel, check_vacan
 STATE_INDEX_FILE = "state.json"  # the index of the replica state's blob
 
 
-def export(model: SavedModel, folder: Path | str, format: str | None = None) -> Format:
+def export(
+    model: SavedModel, folder: Path | str, format: str | None = None, type: str | None = None
+) -> Format:
     """Write ``model`` into a new folder, with its tokenizer and a card that tells its origin.
 
     If its chain of rounds is known, that goes with it, and what else `verify` needs.
@@ -27,7 +30,9 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
         model: of any swarm, or fine-tuned.
         folder: made; if it is there already, it must be empty.
         format: ``openai-gpt``, ``gpt2``, ``llama`` or ``cohere``, by the model's parts, for
-            `transformers`; ``safetensors``: dupt_swarm's own names. None: the one that fits.
+            `transformers`; ``safetensors``: dupt_swarm's own names; ``gguf``: for llama.cpp. None: the one
+            of Hugging Face's that fits, or else our own.
+        type: of the weights in a ``gguf``: ``f32``, ``f16`` (as None), or ``q8_0``.
 
     Returns:
         the format.
@@ -40,12 +45,15 @@ def export(model: SavedModel, folder: Path | str, format: str | None = None) -> 
     folder = Path(folder)
     if format is not None and format not in FORMATS:
         raise UsageError(f"there is no format {format}; choose one of {', '.join(FORMATS)}", setting="format")
+    if type is not None and type not in TYPES:
+        raise UsageError(f"there is no type {type}; choose one of {', '.join(TYPES)}", setting="type")
     check_vacant(folder)
-    form = choose_format(format, model.manifest.model)
+    form = choose_format(format, model.manifest.model, type)
     learned = _learned(model)
     with new_model_folder(folder) as unfinished:
         write(unfinished, learned, form)
-        if model.chain is not None and not learned.fine_tuned_digest:
+        # Rounded weights cannot be compared with the state that the chain leads to.
+        if model.chain is not None and not learned.fine_tuned_digest and form.name != Gguf.name:
             _write_proof(unfinished, model, model.chain)
     return form
 

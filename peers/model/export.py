@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.export.learned import Format
 
 # As `learning.export.export.FORMATS`, which imports torch.
-FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "safetensors")
+FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "safetensors", "gguf")
+TYPES = ("f32", "f16", "q8_0")  # as `learning.export.gguf.TYPES`
 
 
 @click.command("export")
@@ -26,10 +27,13 @@ FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "safetensors")
     type=click.Choice(FORMATS),
     default=None,
     help="openai-gpt, gpt2, llama or cohere for `transformers`, by the model's parts; safetensors: "
-    "dupt_swarm's own names. [default: the one that fits]",
+    "dupt_swarm's own names; gguf: for llama.cpp. [default: the one that fits, of the others]",
+)
+@click.option(
+    "--type", type=click.Choice(TYPES), default=None, help="Of the weights in a gguf. [default: f16]"
 )
 @command_errors
-def command(model: Path, folder: Path, format: str | None) -> None:
+def command(model: Path, folder: Path, format: str | None, type: str | None) -> None:
     """Write MODEL into DIR, a new folder: parameters, tokenizer, and a card that tells its origin."""
     with Interruption():
         from dupt_swarm.models.exporting import export
@@ -37,7 +41,7 @@ def command(model: Path, folder: Path, format: str | None) -> None:
 
         check_vacant(folder)
         saved = SavedModel.load(model)
-        form = export(saved, folder, format)
+        form = export(saved, folder, format, type)
     _say(folder, form, saved.manifest)
 
 

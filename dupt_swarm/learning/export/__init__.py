@@ -2,6 +2,7 @@
 
 export         the formats, our own among them, and writing a folder
 learned        what is exported, and what a format does with it
+gguf           one file for llama.cpp
 hugging_face   for transformers, in the architecture that the model has, with its tokenizer
 card           README.md: what it is and where it comes from
 examples       code for the card

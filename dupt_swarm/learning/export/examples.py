@@ -17,6 +17,15 @@ written = model.generate(**prompt, max_new_tokens={min(40, model.context_length 
 print(tokenizer.decode(written[0]))"""
 
 
+def gguf(file: str, model: Model) -> str:
+    """A language model writes on, in llama.cpp."""
+    return f"""\
+from llama_cpp import Llama
+
+model = Llama("{file}", n_ctx={model.context_length})
+print(model("The", max_tokens={min(40, model.context_length // 2)})["choices"][0]["text"])"""
+
+
 _TASK = """\
 start, delimiter, extract = tokenizer.convert_tokens_to_ids(["<|start|>", "<|delimiter|>", "<|extract|>"])
 

@@ -10,6 +10,7 @@ from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.card import render_card
+from dupt_swarm.learning.export.gguf import Gguf
 from dupt_swarm.learning.export.hugging_face import HuggingFace
 from dupt_swarm.learning.export.learned import Format, Learned, write_json, write_tensors
 from dupt_swarm.manifest import Manifest, Model
@@ -43,17 +44,21 @@ class Plain:
         return examples.plain(manifest.objective, manifest.tokenizer.end_of_text)
 
 
-_FORMATS: tuple[Format, ...] = (*map(HuggingFace, ARCHITECTURES.values()), Plain())
+_FORMATS: tuple[Format, ...] = (*map(HuggingFace, ARCHITECTURES.values()), Plain(), Gguf())
 FORMATS = {form.name: form for form in _FORMATS}
 """The first one that can hold a model fits it best."""
 
 
-def choose_format(name: str | None, model: Model) -> Format:
+def choose_format(name: str | None, model: Model, type: str | None = None) -> Format:
     """The format of this name, or the one that fits a model of this shape.
 
+    ``type`` is that of the weights, for formats that have several.
+
     Raises:
-        UsageError: the format cannot hold such a model.
+        UsageError: the format cannot hold such a model, or has no types.
     """
+    if type is not None and name != Gguf.name:
+        raise UsageError("only the format gguf has types of weights", setting=("type", "format"))
     fitting = next(form for form in FORMATS.values() if not form.problem(model))
     form = FORMATS[name] if name else fitting
     if problem := form.problem(model):
@@ -61,7 +66,7 @@ def choose_format(name: str | None, model: Model) -> Format:
             f"the model cannot be exported as {form.name}: {problem}; export it as {fitting.name}",
             setting="format",
         )
-    return form
+    return form if type is None else Gguf(type)
 
 
 def export(folder: Path, learned: Learned, form: Format) -> None:
