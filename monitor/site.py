@@ -120,13 +120,14 @@ class Site:
         )
 
     def _found(self, sought: str) -> ContributorSummary | None:
-        """What the peer with this name or id, or one that ends like this, has given."""
+        """What the peer with this id, or one that ends like this, or else with this name, has given."""
         snapshot = self._snapshot()
-        view = snapshot.live_view(self._clock())
-        named = next((peer.peer_id for peer in view.peers if peer.record.name == sought != ""), sought)
-        ledger = snapshot.ledger
-        entry = ledger.find(named) if ledger else None
-        return contributor(ledger, entry, view) if ledger and entry else None
+        view, ledger = snapshot.live_view(self._clock()), snapshot.ledger
+        if ledger is None or not sought:
+            return None
+        named = {peer.peer_id for peer in view.peers if peer.record.name == sought}
+        entry = ledger.find(sought) or next((each for each in ledger.entries if each.peer_id in named), None)
+        return None if entry is None else contributor(ledger, entry, view)
 
     def _addresses(self) -> list[str]:
         return join_addresses(self._initial_peers, self._snapshot().view)

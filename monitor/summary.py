@@ -138,10 +138,10 @@ class PeersSummary(_Part):
 class ContributorSummary(_Part):
     """What a peer has given, by the chain of rounds."""
 
-    place: int
+    place: int = Field(description="0: nothing of it has counted")
     peer_id: str
     name: str = Field(description="as it calls itself now; empty: it is not there, or has none")
-    tokens: int = Field(description="behind its contributions that counted")
+    tokens: int = Field(description="behind its contributions that counted, as it stated them")
     share: float = Field(description="of all tokens, from 0 to 1")
     rounds: int = Field(description="in which one counted")
     dropped: int = Field(description="rounds in which one was brought, and counted for nothing")
@@ -156,6 +156,7 @@ class ContributorsSummary(_Part):
     round: int = Field(description="the last one that is counted")
     tokens: int
     total: int = Field(description="of whom something counted")
+    weak: int = Field(description="rounds that less than a quorum has signed")
     listed: list[ContributorSummary] = Field(description=f"the {CONTRIBUTORS_MAX} with the most tokens")
 
 
@@ -263,7 +264,10 @@ def _contributors(ledger: Ledger | None, view: View) -> ContributorsSummary | No
         round=ledger.round,
         tokens=ledger.tokens,
         total=ledger.contributors,
-        listed=[contributor(ledger, entry, view) for entry in ledger.entries[:CONTRIBUTORS_MAX]],
+        weak=ledger.weak,
+        listed=[
+            contributor(ledger, entry, view) for entry in ledger.entries[:CONTRIBUTORS_MAX] if entry.rounds
+        ],
     )
 
 

@@ -20,6 +20,7 @@ from monitor.tally import Floor, Tally, Totals, load_totals, save_totals
 
 REFRESH_SECONDS = 5.0
 LEDGER_SECONDS = 30.0
+LEDGER_SECONDS_MAX = 3600.0  # after failures: all links of a swarm are many
 # An observer that lost all its neighbours does not find them again by itself: it takes a new node.
 # A new node is a new process, so ever less often.
 FAILURES_BEFORE_NEW_NODE = 3
@@ -142,7 +143,7 @@ class Watcher:
         self._failures = 0
         self._ledger: Ledger | None = None
         self._reading: threading.Thread | None = None
-        self._read_at = -math.inf
+        self._read_at, self._pause = -math.inf, LEDGER_SECONDS
         self._stopped = threading.Event()
         self._replacing = threading.Lock()  # each node must be closed exactly once
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
@@ -193,7 +194,7 @@ class Watcher:
     def _read_ledger_if_due(self) -> None:
         """Beside what is refreshed: thousands of rounds take a while."""
         busy = self._reading is not None and self._reading.is_alive()
-        if busy or time.monotonic() < self._read_at + LEDGER_SECONDS:
+        if busy or time.monotonic() < self._read_at + self._pause:
             return
         self._read_at = time.monotonic()
         self._reading = threading.Thread(target=self._read_ledger, name="ledger", daemon=True)
@@ -201,9 +202,11 @@ class Watcher:
 
     def _read_ledger(self) -> None:
         try:
-            self._ledger = self._source.ledger()
+            self._ledger, self._pause = self._source.ledger(), LEDGER_SECONDS
         except Exception as error:  # whatever it was: the last one stays
-            logger.info("who has given what cannot be read (%s); trying again", error)
+            self._pause = min(2 * self._pause, LEDGER_SECONDS_MAX)
+            if not self._stopped.is_set():
+                logger.warning("who has given what cannot be read (%s); trying again", error)
 
     def _note_failure(self, error: Exception, seconds: float) -> None:
         self._failures += 1

@@ -13,7 +13,7 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import UsageError
-from dupt_swarm.replica.ledger import Entry, Ledger
+from dupt_swarm.replica.ledger import SOUGHT_MIN, Entry, Ledger
 from dupt_swarm.settings import NodeSettings
 from peers import options
 
@@ -38,10 +38,13 @@ def command(
 ) -> None:
     """Show who has given what to a swarm, ever: tokens and rounds, by the signed links of all rounds.
 
-    Each link is verified; nobody's word counts. Names are those that peers give themselves now.
+    Each link is verified. How many tokens a contribution stands for is as its maker has stated it, within the
+    swarm's limits; names are those that peers give themselves now.
     """
     from dupt_swarm.discovery import observe
 
+    if sought and len(sought) < SOUGHT_MIN:
+        raise UsageError(f"give a peer's id, or at least the last {SOUGHT_MIN} characters", setting="sought")
     settings = NodeSettings("observer", swarm_id=swarm_id, invitation=invitation)
     node, manifest = observe(initial_peers, settings)
     with node:
@@ -54,10 +57,11 @@ def command(
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    since = f", since round {ledger.begins:,}: nobody tells what was before" if ledger.begins else ""
+    since = f", since round {ledger.begins:,}: nobody asked tells what was before" if ledger.begins else ""
+    weak = f", {ledger.weak:,} of the rounds weak" if ledger.weak else ""
     console.print(
         f"swarm [bold]{manifest.swarm_id}[/]   round {ledger.round:,}   {ledger.tokens:,} tokens of "
-        f"{len(ledger.entries):,} peers{since}"
+        f"{ledger.contributors:,} peers{weak}{since}"
     )
     console.print(table(ledger, names, peer_id, top))
     if not peer_id and len(ledger.entries) > top:
@@ -75,7 +79,7 @@ def _peer(ledger: Ledger, sought: str) -> str:
     found = ledger.find(sought)
     if found is None:
         raise UsageError(
-            f"nothing of a peer {sought} is in the rounds; give its id, or at least the last six characters",
+            f"nothing of a peer {sought} is in the rounds; look at its id again",
             setting="sought",
         )
     return found.peer_id
@@ -87,9 +91,14 @@ def to_json(swarm_id: str, ledger: Ledger, names: Mapping[str, str], peer_id: st
         "swarm_id": swarm_id,
         "begins": ledger.begins,
         "round": ledger.round,
+        "weak": ledger.weak,
         "tokens": ledger.tokens,
         "peers": [
-            {"place": place, "name": names.get(entry.peer_id, ""), **asdict(entry)}
+            {
+                "place": place if entry.rounds else None,
+                "name": names.get(entry.peer_id, ""),
+                **asdict(entry),
+            }
             for place, entry in enumerate(ledger.entries, 1)
             if peer_id in ("", entry.peer_id)
         ],
@@ -103,6 +112,7 @@ def table(ledger: Ledger, names: Mapping[str, str], peer_id: str, top: int) -> T
 
     found = Table(box=None, pad_edge=False)
     found.add_column("place", justify="right")
+    found.add_column("name")
     found.add_column("peer")
     for heading in ("tokens", "of all", "rounds", "dropped", "first", "last"):
         found.add_column(heading, justify="right")
@@ -114,10 +124,10 @@ def table(ledger: Ledger, names: Mapping[str, str], peer_id: str, top: int) -> T
 
 
 def _cells(place: int, entry: Entry, tokens: int, names: Mapping[str, str]) -> tuple[str, ...]:
-    name = names.get(entry.peer_id, "")
     return (
-        f"{place:,}",
-        f"{name} {entry.peer_id[-8:]}".strip() if name else entry.peer_id,
+        f"{place:,}" if entry.rounds else "–",
+        names.get(entry.peer_id, "") or "–",
+        entry.peer_id[-8:],
         f"{entry.tokens:,}",
         f"{entry.tokens / tokens:.1%}" if tokens else "–",
         f"{entry.rounds:,}",

@@ -56,7 +56,7 @@ from dupt_swarm.node.record import JOINED, RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import counted_in
-from dupt_swarm.replica.ledger import Bookkeeping, Ledger
+from dupt_swarm.replica.ledger import Bookkeeping, Uncounted
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import BeginningRecord, Words
 from dupt_swarm.replica.state import ReplicaState
@@ -104,6 +104,7 @@ class Participant:
     neighbours: Neighbours
     beginning: str
     _bookkeeping: Bookkeeping = field(default_factory=Bookkeeping)
+    _counting: list[asyncio.Task[None]] = field(default_factory=list)  # at most one
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
     _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
     _given_up: asyncio.Event = field(default_factory=asyncio.Event)
@@ -271,16 +272,18 @@ class Participant:
         """The current state, and who votes on the next one; see `ReadVoters`."""
         return self.store.name, tuple(sorted(self.store.current.electorate.members))
 
-    def ledger(self) -> Ledger:
-        """Who has given what, as far as our chain goes back; see `ReadLedger`."""
-        return self._bookkeeping.read(self.following.history.chain)
+    async def _tell_standing(self) -> None:
+        """What we have given ever; counted in a thread, as thousands of rounds take seconds."""
+        try:
+            uncounted = self._bookkeeping.look(self.following.history.chain)
+            self.host.tell(await asyncio.to_thread(self._standing_in, uncounted))
+        finally:
+            self._counting.clear()
 
-    def _tell_standing(self) -> None:
-        ledger = self.ledger()
+    def _standing_in(self, uncounted: Uncounted) -> Standing:
+        ledger = self._bookkeeping.count(uncounted)
         own, place = ledger.of(self._me), ledger.place(self._me)
-        self.host.tell(
-            Standing(own.tokens, place if own.rounds else None, ledger.contributors, whole=not ledger.begins)
-        )
+        return Standing(own.tokens, place, ledger.contributors, whole=not ledger.begins)
 
     async def leave(self) -> None:
         """Say to the others that nobody need wait for us."""
@@ -368,7 +371,8 @@ class Participant:
         self.connection.membership.reach(state.electorate)
         self.serve()
         self._take_part()
-        self._tell_standing()
+        if not self._counting:
+            self._counting.append(asyncio.create_task(self._tell_standing()))
 
     def _tell_state(self) -> StateName:
         """The current state, for the trainer: its memory stays as it is until the trainer has left it."""

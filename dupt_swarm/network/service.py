@@ -146,10 +146,7 @@ class NodeService:
 
     async def _ledger(self) -> Ledger:
         """Who has given what."""
-        node = self._joined
-        if isinstance(node, Participant):
-            return node.ledger()
-        self._watching = self._watching or Watching(node)
+        self._watching = self._watching or Watching(self._observer)
         return await self._watching.ledger()
 
     @property
@@ -162,7 +159,9 @@ class NodeService:
     def _observer(self) -> Connection:
         node = self._joined
         if isinstance(node, Participant):
-            raise NodeError("only an observer fetches a state or audits without taking part")
+            raise NodeError(
+                "only an observer fetches a state, audits or reads the ledger without taking part"
+            )
         return node
 
     @property

@@ -4,39 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network.host import background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.pulling import meet
 from dupt_swarm.network.rounds.past import by_trust, chain_of
 from dupt_swarm.network.states.download import reason_of
-from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.ledger import Bookkeeping, Ledger
-from dupt_swarm.replica.signed_words import Words
+from dupt_swarm.replica.signed_words import LinkRecord, Words
 
 TRIES = 3  # the swarm may move on meanwhile
-TELLERS_MAX = 8
-UPDATE_SECONDS = 600.0
+TELLERS_MAX, INITIAL_MAX = 8, 2  # of them, as many initial peers as that: these can be reached
+UPDATE_SECONDS = 600.0  # of one of them
+WHOLE_SECONDS = 1800.0  # so long a chain that begins late is gone on with before a whole one is looked for
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A state, and who decides what follows it, by the header of its blob, which its digest covers."""
+    """A state, by the header of its blob, which its digest covers.
+
+    Attributes:
+        digest: of the state.
+        electorate: who decides what follows it.
+        tokens: behind all contributions that are in it.
+    """
 
     digest: str
     electorate: Electorate
+    tokens: int
 
 
 class Watching:
     """Who has given what, by a chain that leads to the state that half of the oracles have reached.
 
     Each link is verified by the electorate of the state before it, and the last one's must be the state's
-    own. Where the manifest names no first state, that one is the word of who told the chain.
+    own. A whole chain counts as many tokens as the state says. Where the manifest names no first state, that
+    one is the word of who told the chain, and so is a past of weak links.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -44,6 +57,7 @@ class Watching:
         self._connection, self._words = connection, Words(connection.manifest.swarm_id)
         self._chain: Chain | None = None
         self._bookkeeping = Bookkeeping()
+        self._looked_at = 0.0  # for a whole chain
 
     async def ledger(self) -> Ledger:
         """It, as of now.
@@ -57,32 +71,14 @@ class Watching:
             if view.agreed is None:
                 continue
             try:
-                chain = await self._chain_to(view.agreed.record.state_digest)
-                return await asyncio.to_thread(self._bookkeeping.read, chain)
-            except NodeError as error:
+                seen = await self._look_at(view.agreed.record.state_digest)
+            except NodeError as error:  # it is gone: there is a newer one
                 problem = error
+                continue
+            async with background(meet(self._connection.p2p, view)):
+                self._chain = await self._chain_to(seen)
+            return await asyncio.to_thread(self._bookkeeping.read, self._chain)
         raise problem
-
-    async def _chain_to(self, digest: str) -> Chain:
-        """The chain, up to this state or beyond.
-
-        Raises:
-            NodeError: nobody tells one.
-        """
-        if self._chain is not None and digest in self._chain:
-            return self._chain
-        membership, handshake = self._connection.membership, self._connection.handshake
-        seen = await self._look_at(digest)
-        known = [peer.peer_id for peer in by_trust(membership.view.peers, seen.electorate)]
-        problem = "nobody was found"
-        for peer_id in list(dict.fromkeys([*known, *handshake.peer_ids]))[:TELLERS_MAX]:
-            try:
-                self._chain = await self._told_by(peer_id, seen)
-                return self._chain
-            except (CallError, ValueError, TimeoutError) as error:
-                problem = f"{peer_id}: {reason_of(error)}"
-                logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
-        raise NodeError(f"nobody tells the links of the rounds ({problem}); try again")
 
     async def _look_at(self, digest: str) -> _Seen:
         """What the state's own header says.
@@ -93,33 +89,103 @@ class Watching:
         holders = await self._connection.membership.holders(digest)
         header = (await self._connection.exchange.fetch_index(digest, holders)).header
         try:
-            return _Seen(digest, Electorate.parse(int(header["round"]), header["electorate"]))
+            electorate = Electorate.parse(int(header["round"]), header["electorate"])
+            return _Seen(digest, electorate, int(header["tokens_total"]))
         except (KeyError, TypeError, ValueError) as error:
             raise NodeError(f"what the swarm calls its state is none: {error!r}") from error
 
-    async def _told_by(self, peer_id: str, seen: _Seen) -> Chain:
-        """A chain with that state, as this peer tells it: ours goes on, if it does not begin anew.
+    async def _chain_to(self, seen: _Seen) -> Chain:
+        """The chain that leads to this state: ours, or as one of the others tells it, the earliest.
 
         Raises:
-            CallError, TimeoutError: it does not tell it.
-            ValueError: it tells another.
+            NodeError: nobody tells one.
         """
-        connection = self._connection
-        if self._chain is not None:
-            chain = self._chain.copied_from(self._chain.first)
-            await self._go_on(chain, peer_id)
-            if seen.digest in chain:
-                place = chain.place_of(seen.digest)
-                if chain.electorate_at(place) == seen.electorate:
-                    return chain
-        return await chain_of(
-            *(connection.exchange, peer_id, connection.manifest, seen.digest, seen.electorate)
-        )
+        known = self._chain
+        if known is not None and (known.head != seen.digest or self._should_look_for_the_whole(known)):
+            known = None if self._should_look_for_the_whole(known) else await self._gone_on(known, seen)
+        if known is None:
+            self._looked_at = time.monotonic()
+            known = await self._told(seen)
+        return known
 
-    async def _go_on(self, chain: Chain, peer_id: str) -> None:
-        """Follow what this peer tells from the last state that both know."""
-        pages = self._connection.exchange.links_of(peer_id, chain.known())
-        async with asyncio.timeout(UPDATE_SECONDS), aclosing(pages):
-            async for page in pages:
-                links = [record.link(self._words) for record in page.links]
-                await asyncio.to_thread(chain.follow, links)
+    def _should_look_for_the_whole(self, chain: Chain) -> bool:
+        return bool(_begins(chain)) and time.monotonic() > self._looked_at + WHOLE_SECONDS
+
+    async def _gone_on(self, known: Chain, seen: _Seen) -> Chain | None:
+        """Ours with what came after it; None: nobody's leads on to the state."""
+
+        async def go_on(peer_id: str) -> Chain:
+            chain = known.copied_from(known.first)
+            pages = self._connection.exchange.links_of(peer_id, chain.known())
+            async with aclosing(pages):
+                async for page in pages:
+                    await asyncio.to_thread(self._follow, chain, page.links)
+            return chain
+
+        return await self._first_of(go_on, seen, lambda _: True)
+
+    async def _told(self, seen: _Seen) -> Chain:
+        """One from the beginning.
+
+        Raises:
+            NodeError: nobody tells one.
+        """
+
+        async def tell(peer_id: str) -> Chain:
+            connection = self._connection
+            where = (connection.exchange, peer_id, connection.manifest)
+            return await chain_of(*where, seen.digest, seen.electorate)
+
+        found = await self._first_of(tell, seen, lambda chain: not _begins(chain))
+        if found is None:
+            raise NodeError("nobody tells the links of the rounds; try again")
+        return found
+
+    async def _first_of(
+        self, get: Callable[[str], Awaitable[Chain]], seen: _Seen, is_good: Callable[[Chain], bool]
+    ) -> Chain | None:
+        """The first good chain that is got of somebody, or else the one that begins earliest."""
+        best: Chain | None = None
+        for peer_id in self._tellers(seen):
+            try:
+                async with asyncio.timeout(UPDATE_SECONDS):
+                    chain = await get(peer_id)
+                self._check(chain, seen)
+            except (CallError, ValueError, TimeoutError) as error:
+                logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
+                continue
+            if best is None or _begins(chain) < _begins(best):
+                best = chain
+            if is_good(chain):
+                break
+        return best
+
+    def _check(self, chain: Chain, seen: _Seen) -> None:
+        """Whether it leads to the state; what comes after that, which nobody vouches for, is cut.
+
+        Raises:
+            ValueError: it does not.
+        """
+        if seen.digest not in chain:
+            raise ValueError("its links do not lead to the state")
+        chain.cut(seen.digest)
+        if chain.electorate != seen.electorate:
+            raise ValueError("its links lead to another electorate than the state's")
+        counts_tokens = self._connection.manifest.rounds.exchange == "share" and not _begins(chain)
+        if counts_tokens and sum(counted_in(chain.links).values()) != seen.tokens:
+            raise ValueError("its links count other tokens than the state")
+
+    def _tellers(self, seen: _Seen) -> Sequence[str]:
+        """Who is asked, in this order."""
+        peers = self._connection.membership.view.peers
+        known = [peer.peer_id for peer in by_trust(peers, seen.electorate)]
+        initial = self._connection.handshake.peer_ids[:INITIAL_MAX]
+        return list(dict.fromkeys([*known[: TELLERS_MAX - len(initial)], *initial, *known]))[:TELLERS_MAX]
+
+    def _follow(self, chain: Chain, records: Sequence[LinkRecord]) -> None:
+        """Runs in a thread: signatures are checked."""
+        chain.follow([record.link(self._words) for record in records])
+
+
+def _begins(chain: Chain) -> int:
+    return chain.electorate_at(0).round

@@ -203,7 +203,7 @@ class Audit(Command[tuple[AuditedRound, ...]]):
 
 @dataclass(frozen=True)
 class ReadLedger(Command[Ledger]):
-    """Read who has given what, from the links of all rounds; who only looks on fetches and verifies them."""
+    """Read who has given what, from the links of all rounds, fetched and verified; for observers."""
 
     seconds = DOWNLOAD_SECONDS
 

@@ -45,10 +45,6 @@ class Chain:
     def __contains__(self, state: object) -> bool:
         return state in self._places
 
-    def place_of(self, state: str) -> int:
-        """After how many links it comes; it is a part of the chain."""
-        return self._places[state]
-
     def electorate_at(self, place: int) -> Electorate:
         """That of the state after so many links."""
         return self._electorates[place]

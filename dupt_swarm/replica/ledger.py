@@ -1,11 +1,14 @@
 """The ledger: who has given what, from the links of the chain of rounds alone.
 
-So it needs nobody's word, survives every restart, and is the same for all who have the chain.
+So it survives every restart, and is the same for all who have the chain. How many tokens a contribution
+stands for is its maker's word, which the others have taken within their limits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.link import Link
@@ -42,26 +45,29 @@ class Ledger:
         begins: the round after which the chain begins; 0: it is whole.
         round: the last round that it counts.
         entries: all who have brought something, those with the most tokens first.
+        weak: how many of its rounds less than a quorum has signed.
     """
 
     begins: int
     round: int
     entries: tuple[Entry, ...] = ()
+    weak: int = 0
 
-    @property
+    @cached_property
     def tokens(self) -> int:
         """Of all together."""
         return sum(entry.tokens for entry in self.entries)
 
-    @property
+    @cached_property
     def contributors(self) -> int:
         """How many there are of whom something counted."""
         return sum(entry.rounds > 0 for entry in self.entries)
 
     def place(self, peer_id: str) -> int | None:
-        """That of a peer, from 1; None: it has brought nothing."""
+        """That of a peer, from 1; None: nothing of it has counted."""
         places = (place for place, entry in enumerate(self.entries, 1) if entry.peer_id == peer_id)
-        return next(places, None)
+        place = next(places, None)
+        return None if place is None or place > self.contributors else place
 
     def find(self, sought: str) -> Entry | None:
         """The entry of a peer by its id, or by the end of it."""
@@ -74,37 +80,71 @@ class Ledger:
         return next((entry for entry in self.entries if entry.peer_id == peer_id), Entry(peer_id))
 
 
+@dataclass(frozen=True)
+class Uncounted:
+    """What of a chain is to be counted.
+
+    Attributes:
+        first: digest of the state with which it begins.
+        begins: the round of that state.
+        head: digest of the state to which it leads.
+        links: those that are new.
+        anew: whether they are all, and what was counted before counts no more.
+    """
+
+    first: str
+    begins: int
+    head: str
+    links: Sequence[Link]
+    anew: bool
+
+
 class Bookkeeping:
-    """Counts a chain as it grows; where it has changed, it is counted anew."""
+    """Counts a chain as it grows; where it has changed, it is counted anew.
+
+    Thousands of rounds take a while to count, which may be done in a thread, and none to look at.
+    """
 
     def __init__(self) -> None:
         self._first = self._head = ""
-        self._round = 0
+        self._round = self._weak = 0
         self._entries: dict[str, Entry] = {}
 
-    def read(self, chain: Chain) -> Ledger:
-        """What the links of ``chain`` say."""
+    def look(self, chain: Chain) -> Uncounted:
+        """What is to be counted of a ``chain``, which may be changed afterwards."""
         more = chain.between(self._head, chain.head) if chain.first == self._first else None
-        if more is None:
-            self._entries, self._round = {}, chain.electorate_at(0).round
-            more = chain.links
-        for link in more:
+        links = [*chain.links] if more is None else more
+        return Uncounted(chain.first, chain.electorate_at(0).round, chain.head, links, anew=more is None)
+
+    def count(self, found: Uncounted) -> Ledger:
+        """What the links say."""
+        if found.anew:
+            self._entries, self._round, self._weak = {}, found.begins, 0
+        for link in found.links:
             self._add(link)
-        self._first, self._head = chain.first, chain.head
-        ordered = sorted(self._entries.values(), key=lambda entry: (-entry.tokens, entry.peer_id))
-        return Ledger(chain.electorate_at(0).round, self._round, tuple(ordered))
+        self._first, self._head = found.first, found.head
+        # Of whom nothing counted comes last, whatever it said.
+        ordered = sorted(
+            self._entries.values(), key=lambda entry: (not entry.rounds, -entry.tokens, entry.peer_id)
+        )
+        return Ledger(found.begins, self._round, tuple(ordered), self._weak)
+
+    def read(self, chain: Chain) -> Ledger:
+        """Both at once."""
+        return self.count(self.look(chain))
 
     def _add(self, link: Link) -> None:
         self._round += 1
+        self._weak += link.choice.weak
         dropped = frozenset(link.dropped)
-        for each in link.choice.brought:
-            before = self._entries.get(each.maker, Entry(each.maker))
-            if each.maker in dropped:
-                self._entries[each.maker] = replace(before, dropped=before.dropped + 1)
+        for maker, tokens in {each.maker: each.tokens for each in link.choice.brought}.items():
+            before = self._entries.get(maker, Entry(maker))
+            if maker in dropped:
+                self._entries[maker] = replace(before, dropped=before.dropped + 1)
                 continue
-            self._entries[each.maker] = replace(
+            self._entries[maker] = replace(
                 before,
-                tokens=before.tokens + each.tokens,
+                tokens=before.tokens + tokens,
                 rounds=before.rounds + 1,
                 first_round=before.first_round or self._round,
                 last_round=self._round,

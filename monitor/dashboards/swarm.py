@@ -280,11 +280,16 @@ HEALTH = Row(
         ),
         graph(
             "Other peers",
-            "Peers that hold and serve the state without training, peers that nobody can dial, and all whose "
-            "contributions ever counted.",
+            "Peers that hold and serve the state without training, and peers that nobody can dial.",
             Query('sum by (role) ({0:role!="oracle"})', swarm.PEERS, legend="{{role}}"),
             Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
-            Query("{0}", swarm.CONTRIBUTORS, legend="contributors ever"),
+            unit="none",
+            defaults={"min": 0, "decimals": 0},
+        ),
+        graph(
+            "Contributors",
+            "All whose contributions ever counted, by the links of the rounds.",
+            Query("{0}", swarm.CONTRIBUTORS, legend="contributors"),
             unit="none",
             defaults={"min": 0, "decimals": 0},
         ),

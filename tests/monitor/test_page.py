@@ -143,6 +143,25 @@ def test_a_contributor_is_found(sought: str) -> None:
     assert field["value"] == sought
 
 
+def test_an_id_is_found_before_a_name() -> None:
+    """Anybody may call itself as another's id ends; of those with one name the one that has given most."""
+    impostor = peer("QmPeer29", name="mPeer20")
+    twins = (peer("QmPeer25", name="ada"), peer("QmPeer05", name="ada"), peer("QmNobody", name="ada"))
+    site = site_of(replace(seen(impostor, *twins), ledger=LEDGER))
+    assert "21 QmPeer20" in " ".join(Tags(site.page("peer=mPeer20")).text.split())
+    assert "6 ada 950" in " ".join(Tags(site.page("peer=ada")).text.split())
+
+
+def test_whose_work_counted_for_nothing_has_no_place() -> None:
+    """It is not listed; whoever looks for it sees that there was something."""
+    ledger = Ledger(0, 3, (Entry("QmGiver", 10, 1, 0, 3, 3), Entry("QmDropped", 0, 0, 2, 0, 0)), weak=1)
+    site = site_of(replace(seen(peer("a")), ledger=ledger))
+    assert "QmDropped" not in site.page()
+    text = " ".join(Tags(site.page("peer=QmDropped")).text.split())
+    assert "– QmDropped 0 0 % 0 – –" in text
+    assert "tokens of 1 peer in the rounds up to 3, 1 of them weak." in text
+
+
 @pytest.mark.parametrize("sought", ["QmNobody", "e", "<script>", "a" * 5000, "%00"])
 def test_who_has_given_nothing_is_not_found(sought: str) -> None:
     """It is said, and what somebody typed stays text."""

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from dupt_swarm.errors import NodeError
+from dupt_swarm.network import watching as watching_module
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.watching import Watching
@@ -46,6 +48,7 @@ class Swarm:
         self.exchanges = [Exchange(each.p2p) for each in others]
         connection: Any = SimpleNamespace(
             exchange=Exchange(mine.p2p),
+            p2p=mine.p2p,
             handshake=SimpleNamespace(peer_ids=[]),
             membership=SimpleNamespace(refresh=self._refresh, holders=self._holders, view=View(0.0, ())),
         )
@@ -59,13 +62,13 @@ class Swarm:
     async def _holders(self, _: str) -> list[str]:
         return [each.peer_id for each in self._others]
 
-    def tell(self, place: int, told: KeptRounds, true: KeptRounds) -> None:
-        """This peer tells one chain and gives the last state of the other."""
+    def tell(self, place: int, told: KeptRounds, true: KeptRounds, begins: int = 0) -> None:
+        """This peer tells one chain, from this round on, and gives the last state of the other."""
         self.state, exchange = true.states[-1].digest, self.exchanges[place]
         exchange.publish(Hello("1", "s", "{}", "", self.state), [true.states[-1].blob])
-        chain = told.chain()
-        begins = BeginningRecord.of(chain)
-        exchange.tell_links(chain.since, lambda: begins)
+        chain = told.chain().copied_from(told.states[begins].digest)
+        record = BeginningRecord.of(chain)
+        exchange.tell_links(chain.since, lambda: record)
 
 
 def look_on(scenario: Callable[[Swarm], Any], kept: KeptRounds, stations: Any, make_peer: Any) -> None:
@@ -108,6 +111,54 @@ def test_it_goes_on_with_what_it_knows(kept, stations, make_peer, monkeypatch) -
         assert asked[0] == 0
         assert len(asked) == 2
         assert asked[1] > 0
+
+    look_on(scenario, kept, stations, make_peer)
+
+
+def test_what_comes_after_the_state_does_not_count(kept, stations, make_peer) -> None:
+    """Anybody can sign weak links that go on from it, with as many tokens as they like."""
+    forged = kept.branch(4)
+    liar = KeptRounds(kept.manifest, kept.keys[:1], 1, [forged.states[-1]])
+    liar.end_round(torch.full((NUMEL,), 0.5), weak=True)
+    forged.links, forged.states = [*forged.links, *liar.links], [*forged.states, *liar.states[1:]]
+
+    async def scenario(swarm: Swarm) -> None:
+        for place in (0, 1):
+            swarm.tell(place, forged, kept)
+        watching = Watching(swarm.connection)
+        for _ in range(2):
+            assert await watching.ledger() == counted(kept)
+
+    look_on(scenario, kept, stations, make_peer)
+
+
+def test_a_chain_that_begins_late_is_the_last_choice(kept, stations, make_peer, monkeypatch) -> None:
+    """Newcomers' do, and a liar's might: who has all of it is looked for, from time to time again."""
+
+    async def scenario(swarm: Swarm) -> None:
+        for place in (0, 1):
+            swarm.tell(place, kept, kept, begins=2)
+        watching = Watching(swarm.connection)
+        assert (await watching.ledger()).begins == 2
+        swarm.tell(0, kept, kept)
+        assert (await watching.ledger()).begins == 2
+        monkeypatch.setattr(watching_module, "WHOLE_SECONDS", 0.0)
+        for _ in range(3):
+            assert await watching.ledger() == counted(kept)
+
+    look_on(scenario, kept, stations, make_peer)
+
+
+def test_more_pages_than_are_told_at_once(kept, stations, make_peer, monkeypatch) -> None:
+    """Whoever asks goes on from where the last ones ended."""
+    monkeypatch.setattr(exchange_module, "LINKS_BYTES_MAX", 1)  # one link a page
+    monkeypatch.setattr(exchange_module, "PAGES_MAX", 2)
+    go_on(kept, 6)
+
+    async def scenario(swarm: Swarm) -> None:
+        for place in (0, 1):
+            swarm.tell(place, kept, kept)
+        assert await Watching(swarm.connection).ledger() == counted(kept)
 
     look_on(scenario, kept, stations, make_peer)
 

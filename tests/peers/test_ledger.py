@@ -28,6 +28,7 @@ def test_what_two_oracles_have_given(bootstrap: dict[str, Any], text: Path, tmp_
         last = found["peers"][-1]
         one = dupt_peer("ledger", *address, "--peer", last["peer_id"][-8:])
         nothing = dupt_peer("ledger", *address, "--peer", "QmNobodyAtAll")
+        short = dupt_peer("ledger", *address, "--peer", "abc")
     finally:
         bob.terminate()
         bob.communicate(timeout=60)
@@ -42,8 +43,9 @@ def test_what_two_oracles_have_given(bootstrap: dict[str, Any], text: Path, tmp_
     assert ada["tokens"] == json.loads(done.stdout)["tokens_total"]
     assert "bob" in table
     assert last["peer_id"][-8:] in one.stdout
-    assert ada["peer_id"] not in one.stdout or last == ada
-    assert nothing.returncode == 2
+    assert found["peers"][0]["peer_id"][-8:] not in one.stdout
+    assert nothing.returncode == short.returncode == 2
+    assert "at least the last 6 characters (--peer)" in short.stderr
     assert "(--peer)" in nothing.stderr
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from hashlib import sha256
 
-from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.ledger import Bookkeeping, Entry, Ledger
 from dupt_swarm.replica.link import Brought, Choice, Link
@@ -41,7 +41,10 @@ def test_joins_and_leaves() -> None:
     )
     ledger = Bookkeeping().read(chain)
     assert ledger == Ledger(
-        0, 4, (Entry("bob", 61, 3, 0, 1, 4), Entry("ada", 60, 4, 0, 1, 4), Entry("cid", 5, 1, 0, 4, 4))
+        0,
+        4,
+        (Entry("bob", 61, 3, 0, 1, 4), Entry("ada", 60, 4, 0, 1, 4), Entry("cid", 5, 1, 0, 4, 4)),
+        weak=4,
     )
     assert (ledger.tokens, ledger.contributors) == (126, 3)
     assert [ledger.place(peer) for peer in ("ada", "bob", "cid", "eve")] == [2, 1, 3, None]
@@ -53,6 +56,17 @@ def test_what_was_dropped_counts_for_nothing() -> None:
     ledger = Bookkeeping().read(chain_of(links({"ada": 10}, {"ada": 10, "eve": 1000}, dropped="eve")))
     assert ledger.entries == (Entry("ada", 20, 2, 0, 1, 2), Entry("eve", 0, 0, 1, 0, 0))
     assert (ledger.tokens, ledger.contributors) == (20, 1)
+    assert (ledger.place("ada"), ledger.place("eve")) == (1, None)
+
+
+def test_a_maker_counts_once_in_a_round() -> None:
+    """As in the state's own number of tokens; a link may name it twice."""
+    [link] = links({"ada": 10})
+    twice = replace(link.choice, brought=(*link.choice.brought, *link.choice.brought))
+    said = tuple(replace(each, choice=twice.id) for each in link.acceptances)
+    ledger = Bookkeeping().read(chain_of([replace(link, choice=twice, acceptances=said)]))
+    assert ledger.entries == (Entry("ada", 10, 1, 0, 1, 1),)
+    assert ledger.tokens == sum(counted_in([link]).values())
 
 
 def test_it_goes_on_with_the_chain() -> None:
@@ -91,8 +105,12 @@ def test_a_chain_that_begins_later_says_so() -> None:
     part = Chain(past[-1].after, whole.electorate_at(2))
     part.follow(whole.links[2:])
     keeping = Bookkeeping()
-    assert keeping.read(part) == Ledger(2, 3, (Entry("ada", 10, 1, 0, 3, 3), Entry("bob", 2, 1, 0, 3, 3)))
-    assert keeping.read(whole) == Ledger(0, 3, (Entry("ada", 30, 3, 0, 1, 3), Entry("bob", 2, 1, 0, 3, 3)))
+    assert keeping.read(part) == Ledger(
+        2, 3, (Entry("ada", 10, 1, 0, 3, 3), Entry("bob", 2, 1, 0, 3, 3)), weak=1
+    )
+    assert keeping.read(whole) == Ledger(
+        0, 3, (Entry("ada", 30, 3, 0, 1, 3), Entry("bob", 2, 1, 0, 3, 3)), weak=3
+    )
 
 
 def test_before_the_first_round() -> None:

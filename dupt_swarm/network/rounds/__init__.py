@@ -6,7 +6,7 @@ messages     both as they travel, and what a member has signed as it is kept
 deciding     leaves one state after another: a session for each, and answers about the last ones
 session      one round on the clock and over the network
 desk         where others report, also about the last states
-evidence       who has said what about one state: words that contradict each other
+evidence     who has said what about one state: words that contradict each other
 offences     proofs against those who have signed such words: kept, and passed on
 pledges      what this peer has signed, on disk
 exchange     what every exchange does: how contributions come here, and become an average

@@ -64,7 +64,16 @@ def test_a_sound_model(kept: KeptRounds, tmp_path: Path) -> None:
         "tokens": 2 * TOKENS,
         "begins": 0,
         "weak_rounds": [1],
-        "contributors": [{"peer_id": peer, "rounds": 2, "tokens": 2 * TOKENS}],
+        "contributors": [
+            {
+                "peer_id": peer,
+                "rounds": 2,
+                "tokens": 2 * TOKENS,
+                "dropped": 0,
+                "first_round": 1,
+                "last_round": 2,
+            }
+        ],
         "unchecked": [],
     }
 
