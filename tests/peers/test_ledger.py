@@ -22,7 +22,7 @@ def test_what_two_oracles_have_given(bootstrap: dict[str, Any], text: Path, tmp_
     assert done.returncode == 0, done.stderr
     bob = start("join", *address, *options, "--state-dir", str(tmp_path / "bob"), "--name", "bob")
     try:
-        wait_for_line(bob, "place 2 of 2")
+        wait_for_line(bob, "% of the swarm's, place ")
         found = json.loads(dupt_peer("ledger", *address, "--json").stdout)
         table = dupt_peer("ledger", *address).stdout
         last = found["peers"][-1]
