@@ -53,7 +53,7 @@ class Gguf:
 
     def problem(self, model: Model) -> str:
         """See `Format.problem`."""
-        problems = {name: ARCHITECTURES[name].problem(model) for name in THEIRS}
+        problems = {name: _problem(name, model) for name in THEIRS}
         if not all(problems.values()):
             return ""
         return "; ".join(f"as {name}, {problem}" for name, problem in problems.items())
@@ -77,7 +77,7 @@ class Gguf:
         except ImportError as error:
             raise FileError(f"{FILE}: writing it needs gguf; {install('gguf')}") from error
         model = learned.manifest.model
-        architecture = next(ARCHITECTURES[name] for name in THEIRS if not ARCHITECTURES[name].problem(model))
+        architecture = next(ARCHITECTURES[name] for name in THEIRS if not _problem(name, model))
         writer = gguf.GGUFWriter(folder / FILE, gguf.MODEL_ARCH_NAMES[_arch(architecture)])
         vocabulary = vocabulary_of(learned.tokenizer, model.vocabulary_size)
         _write_about(writer, learned)
@@ -99,6 +99,13 @@ class Gguf:
 
     def example(self, manifest: Manifest) -> str:
         return examples.gguf(FILE, manifest.model)
+
+
+def _problem(name: str, model: Model) -> str:
+    """Why a model of this shape cannot be that architecture there, or an empty string."""
+    if name == "cohere" and not model.tie_embeddings:
+        return "llama.cpp has tie_embeddings = true, the model false"
+    return ARCHITECTURES[name].problem(model)
 
 
 def _arch(architecture: Architecture) -> Any:

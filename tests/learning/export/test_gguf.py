@@ -161,6 +161,9 @@ def test_what_has_no_counterpart_is_refused_by_name(tmp_path: Path) -> None:
         UsageError, match="cannot be exported as gguf: as llama, the format has qk_norm = false"
     ):
         export(odd, tmp_path / "out", "gguf")
+    untied = model_of(tmp_path / "untied", SHAPES["command-r"] | {"tie_embeddings": False})
+    with pytest.raises(UsageError, match=r"as cohere, llama\.cpp has tie_embeddings = true"):
+        export(untied, tmp_path / "out", "gguf")
     task = write_model(
         tmp_path / "task",
         objective={"kind": "classification", "labels": ["a", "b"]},
