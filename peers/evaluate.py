@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.errors import DuptError, UsageError
 from dupt_swarm.settings import LISTEN_EVERYWHERE, OF_THE_SWARM, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
 from peers.interruption import Interruption
+from peers.model.export import TYPES
 from peers.screen import words
 from peers.screen.log import Log
 from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
     from dupt_swarm.evaluator import Evaluator, Measurement
+    from dupt_swarm.models.publishing import Publisher
+    from dupt_swarm.swarm import Swarm
 
 
 @click.command("evaluate")
@@ -60,6 +65,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="How much of it, at most; records have room for some 500 characters.",
 )
+@click.option(
+    "--publish",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Also write measured states into DIR: a folder for `transformers` each, and `latest`, a link.",
+)
+@click.option(
+    "--every", type=click.IntRange(1), default=1, show_default=True, help="Publish after so many rounds."
+)
+@click.option("--keep", type=click.IntRange(1), default=3, show_default=True, help="How many stay published.")
+@click.option(
+    "--gguf", type=click.Choice(TYPES), default=None, help="With a model.gguf in each. [default: none]"
+)
 @click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
 @options.swarm_id
 @options.invitation
@@ -69,7 +88,15 @@ if TYPE_CHECKING:
 @options.as_json
 @command_errors
 def command(
-    initial_peers: tuple[str, ...], state_dir: Path | None, as_json: bool, once: bool, **chosen: Any
+    initial_peers: tuple[str, ...],
+    state_dir: Path | None,
+    as_json: bool,
+    once: bool,
+    publish: Path | None,
+    every: int,
+    keep: int,
+    gguf: str | None,
+    **chosen: Any,
 ) -> None:
     """Follow a swarm, and measure each new state on a corpus of your own, or of the swarm.
 
@@ -88,6 +115,7 @@ def command(
         check_data(own)
         dataset_name(own)
         check_prompt(own)
+        publisher = _publisher(publish, every, keep, gguf)
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
@@ -102,16 +130,40 @@ def command(
                 for sentence in (*about_left_out(evaluator.objective.left_out), *evaluator.objective.notes):
                     log.say(sentence)
                 interruption.on_stop(evaluator.stop)
-                _measure(evaluator, once, as_json)
+                _measure(evaluator, once, lambda found: _tell(found, swarm, publisher, log, as_json))
         log.say("left the swarm")
     interruption.exit_if_received()
 
 
-def _measure(evaluator: Evaluator, once: bool, as_json: bool) -> None:
+def _publisher(folder: Path | None, every: int, keep: int, gguf: str | None) -> Publisher | None:
+    """What writes measured states, if they are to be written."""
+    from dupt_swarm.models.publishing import Publisher
+
+    if folder is not None:
+        return Publisher(folder, every, keep, gguf)
+    if gguf is not None:
+        raise UsageError("say where to publish it", setting=("gguf", "publish"))
+    return None
+
+
+def _measure(evaluator: Evaluator, once: bool, tell: Callable[[Measurement], None]) -> None:
     if not once:
-        evaluator.run(lambda found: _print(found, as_json))
+        evaluator.run(tell)
     elif (found := evaluator.measure()) is not None:
-        _print(found, as_json)
+        tell(found)
+
+
+def _tell(found: Measurement, swarm: Swarm, publisher: Publisher | None, log: Log, as_json: bool) -> None:
+    """Print it, and publish the state if that is due; what goes wrong there is said."""
+    _print(found, as_json)
+    if publisher is None or not publisher.is_due(found.state.round):
+        return
+    try:
+        written = publisher.publish(swarm, found)
+    except DuptError as error:
+        log.say(f"not published: {message(error)}")
+    else:
+        log.say(f"published {written}" if written else "not published: the swarm has moved on")
 
 
 def _print(found: Measurement, as_json: bool) -> None:

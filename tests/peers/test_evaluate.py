@@ -18,10 +18,15 @@ from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.importing.hugging_face import read_hugging_face
 from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.publishing import Publisher
+from dupt_swarm.models.verifying import verify
+from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
@@ -88,6 +93,10 @@ def lines(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:
         yield json.loads(line)
+
+
+def first_digest(manifest: Manifest) -> str:
+    return first_state(manifest, list(first_model(manifest).parameters())).digest
 
 
 def pause(oracle_state: Path, address: str) -> None:
@@ -184,6 +193,57 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     assert after["sample"]["prompt"] == "def "
     assert after["sample"] != before["sample"]
     assert after["bits_per_byte"] < before["bits_per_byte"] - 0.1
+
+
+def test_measured_states_are_published(
+    start: Start, manifest: Manifest, corpus: Path, unseen: Path, tmp_path: Path
+) -> None:
+    """Each in a folder that appears as a whole; some stay; one that is killed leaves a whole `latest`."""
+    first = start("bootstrap", str(tmp_path / "run.toml"))
+    address, published = next(lines(first))["addresses"][0], tmp_path / "published"
+    options = ("--initial-peers", address, "--corpus", str(unseen), "--device", "cpu")
+    publish = ("--publish", str(published), "--keep", "2", "--gguf", "f16")
+    evaluator = start("evaluate", *options, *publish)
+    start("join", "--initial-peers", address, "--corpus", str(corpus), "--device", "cpu")
+    digests = {}
+    for report in lines(evaluator):
+        digests[report["round"]] = report["state_digest"]
+        if report["round"] >= 5:
+            break
+    evaluator.kill()
+    evaluator.wait()
+
+    folders = sorted(path for path in published.iterdir() if path.name.startswith("round-"))
+    latest = (published / "latest").resolve()
+    assert latest in folders[-2:]
+    assert 2 <= len(folders) <= 3  # it may have been killed before it removed one
+    names = {path.name for path in latest.iterdir()}
+    assert names >= {"config.json", "model.safetensors", "tokenizer.json", "README.md", "model.gguf"}
+    assert read_hugging_face(published / "latest").parameters
+    number = int(latest.name.partition("-")[2])
+    found = verify(latest, first_digest(manifest))
+    assert (found.round, found.state_digest) == (number, digests[number])
+    assert "| unseen |" in (latest / "README.md").read_text()
+
+    (published / ".unfinished").mkdir(exist_ok=True)  # as one that is killed leaves it
+    again = start("evaluate", *options, *publish, "--once")
+    assert len(list(lines(again))) == 1
+    assert again.wait(DEADLINE_SECONDS) == 0
+    assert {path.name for path in published.iterdir() if not path.name.startswith("round-")} == {"latest"}
+    assert len(list(published.glob("round-*"))) <= 3
+
+
+def test_where_models_are_published_nothing_else_is_touched(tmp_path: Path) -> None:
+    """A file, or a `latest` that is no link of ours, is left alone; states wait for their turn."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "mine" / "latest").mkdir(parents=True)
+    for folder, said in ((tmp_path / "file", "no folder"), (tmp_path / "mine", "not a link that we made")):
+        with pytest.raises(UsageError, match=said):
+            Publisher(folder)
+    publisher = Publisher(tmp_path / "new", every=4)
+    assert publisher.is_due(0)
+    (tmp_path / "new" / "round-00000010").mkdir(parents=True)
+    assert [round for round in (10, 13, 14, 15) if publisher.is_due(round)] == [14, 15]
 
 
 def test_an_unusable_corpus_is_refused_first(start: Start, tmp_path: Path) -> None:
