@@ -28,6 +28,7 @@ from dupt_swarm.organiser.key import make_key, public_hex
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 from dupt_swarm.tasks import TASKS
 from peers import options
+from peers.screen.log import Log
 from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class Offering:
             offer_of(path),
             context_length=manifest.model.context_length,
             seed=manifest.seed,
+            progress=Log().preparing,
         )
         _say_left_out(left_out)
         table = {
