@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
+from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.history import History, Point
 from monitor.server import MonitorServer, build_app
 from monitor.site import Site
@@ -98,7 +99,11 @@ class TrainedSwarm:
         )
         judge = peer("QmJudge", role="evaluator", name=EVIL, evaluation=evaluation)
         self.view = View(NOW, (*oracles, judge))
-        self.snapshot = Snapshot(MANIFEST, self.view).succeeded(self.view, 0.1)
+        ids = [peer.peer_id for peer in self.view.oracles]
+        entries = (Entry(peer, 900 - 100 * place, 9 - place, 0, 1, 9) for place, peer in enumerate(ids))
+        self.ledger = Ledger(0, 9, tuple(entries))
+        seen_now = Snapshot(MANIFEST, self.view).succeeded(self.view, 0.1)
+        self.snapshot = replace(seen_now, ledger=self.ledger)
         self.history: History = remembered(
             *(
                 Point(NOW - 1000 + 5 * n, 3, 900, 8 - n / 50, 7.5 - n / 50, 8.5 - n / 50, 8.2 - n / 50, 8.1)

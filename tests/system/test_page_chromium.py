@@ -246,9 +246,37 @@ def test_without_javascript(visit: Open) -> None:
         page = visit(url, java_script_enabled=False).page
         expect(page.locator("path.line.training")).to_be_visible()
         expect(page.locator("#peers tbody tr")).to_have_count(7)
-        expect(page.get_by_role("button")).to_have_count(0)
+        expect(page.locator("#copy")).to_be_hidden()
         page.get_by_role("link", name="tokens").click()
         expect(page.locator("nav a[aria-current]")).to_have_text("tokens")
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("scripts", [True, False])
+def test_finds_a_contributor(visit: Open, width: int, scripts: bool, tmp_path: Path) -> None:
+    """By the end of its id, with scripts or without, on a phone too; what is typed outlives a renewal."""
+    swarm = TrainedSwarm()
+    with served(swarm.site()) as url:
+        seen = visit(url, width, java_script_enabled=scripts)
+        page = seen.page
+        sought = swarm.ledger.entries[3].peer_id
+        field = page.get_by_label("Find a peer")
+        field.fill(sought[-6:])
+        if scripts:
+            swarm.train()
+            seen.renew()
+            expect(field).to_have_value(sought[-6:])
+        page.get_by_role("button", name="Find").click()
+        found = page.locator("#contributors tr.found")
+        expect(found).to_be_visible()
+        expect(found.locator("td").first).to_have_text("4")
+        expect(found.locator("th")).to_have_attribute("title", re.compile(re.escape(sought)))
+        page.screenshot(path=tmp_path / f"contributors-{width}-{scripts}.png", full_page=True)
+        place, name = (found.locator(one).bounding_box() for one in ("td:first-child", ".name"))
+        assert place is not None
+        assert name is not None
+        assert place["x"] + place["width"] <= name["x"] + 1
+        assert seen.overflow() <= 0
 
 
 def test_renews_in_place(visit: Open) -> None:
@@ -296,7 +324,7 @@ def test_copies_the_join_line(visit: Open) -> None:
     with served(TrainedSwarm().site()) as url:
         page = visit(url, permissions=["clipboard-read", "clipboard-write"]).page
         page.get_by_role("button", name="Copy").click()
-        expect(page.get_by_role("button")).to_have_text("Copied")
+        expect(page.locator("#copy")).to_have_text("Copied")
         line = page.evaluate("navigator.clipboard.readText()")
         assert re.fullmatch(
             f"dupt-peer join --initial-peers {re.escape(ADDRESS)} --swarm test-[0-9a-f]{{12}} --corpus PATH",
