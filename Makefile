@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_ARGS ?=
+DIST ?= dist
 # For two cores: tests wait more than half of their time. Those of a file run in one worker and share what they
 # start; the long ones of chaos/ come first.
 WORKERS ?= 5
@@ -12,7 +13,7 @@ WORKERS ?= 5
 # The workers of pytest and the programs under test share what is compiled; without, each compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test test-system fuzz lint bench bench-gpu bench-links dashboards clean
+.PHONY: demo check test test-system fuzz lint bench bench-gpu bench-links dashboards dist clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -75,5 +76,10 @@ bench-links: $(VENV)/installed
 dashboards: $(VENV)/installed
 	$(BIN)/python -m monitor.dashboards
 
+# An sdist, and a wheel from it, for those who install without a clone. Nothing is published.
+dist: $(VENV)/installed
+	$(BIN)/python -m build --outdir $(DIST)
+	$(BIN)/twine check --strict $(DIST)/*
+
 clean:
-	rm -rf $(VENV) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DIST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
