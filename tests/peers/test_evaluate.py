@@ -214,6 +214,7 @@ def test_measured_states_are_published(
             break
     evaluator.kill()
     evaluator.wait()
+    digests |= {report["round"]: report["state_digest"] for report in lines(evaluator)}
 
     folders = sorted(path for path in published.iterdir() if path.name.startswith("round-"))
     latest = (published / "latest").resolve()
