@@ -2,6 +2,7 @@ import shutil
 import subprocess
 import threading
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import monitor
 from dupt_swarm.node.record import EvaluationRecord, PeerRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
+from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.collector import METRICS, SwarmCollector
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
@@ -52,7 +54,8 @@ def full_snapshot() -> Snapshot:
     )
     evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation})
     view = View(NOW, (Peer("a", record), Peer("e", evaluator)))
-    return Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)
+    seen = Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)
+    return replace(seen, ledger=Ledger(0, 3, (Entry("a", 900, 3, 0, 1, 3),)))
 
 
 def served_metrics(snapshot: Snapshot) -> str:
