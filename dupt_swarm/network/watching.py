@@ -150,7 +150,7 @@ class Watching:
             try:
                 async with asyncio.timeout(UPDATE_SECONDS):
                     chain = await get(peer_id)
-                self._check(chain, seen)
+                await asyncio.to_thread(self._check, chain, seen)
             except (CallError, ValueError, TimeoutError) as error:
                 logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
                 continue
@@ -162,6 +162,8 @@ class Watching:
 
     def _check(self, chain: Chain, seen: _Seen) -> None:
         """Whether it leads to the state; what comes after that, which nobody vouches for, is cut.
+
+        Runs in a thread: links are many.
 
         Raises:
             ValueError: it does not.

@@ -96,9 +96,9 @@ def test_it_goes_on_with_what_it_knows(kept, stations, make_peer, monkeypatch) -
         watching, asked = Watching(swarm.connection), []
         links_of = swarm.connection.exchange.links_of
 
-        def note(peer: str, known: list[str]) -> Any:
+        def note(peer: str, known: list[str], **how: bool) -> Any:
             asked.append(len(known))
-            return links_of(peer, known)
+            return links_of(peer, known, **how)
 
         monkeypatch.setattr(swarm.connection.exchange, "links_of", note)
         assert await watching.ledger() == counted(kept)

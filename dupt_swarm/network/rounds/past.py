@@ -110,22 +110,17 @@ async def chain_of(
     chain: Chain | None = None
     words = Words(manifest.swarm_id)
     async with asyncio.timeout(TELLING_SECONDS):
-        ended = False
-        while not ended:  # as many pages at a time as anybody tells
-            known = [] if chain is None else [chain.head]
-            ended = True
-            async with aclosing(exchange.links_of(peer_id, known)) as pages:
-                async for page in pages:
-                    if chain is None:
-                        if page.begins is None:
-                            raise ValueError("it does not say where its links begin")
-                        chain = page.begins.chain
-                        _check_beginning(chain, manifest, whole=whole)
-                    if chain.head != state:
-                        await asyncio.to_thread(_follow, chain, page.links, words, state, electorate.round)
-                    ended = chain.head == state or not page.links
-                    if ended:
-                        break
+        async with aclosing(exchange.links_of(peer_id, [], all=True)) as pages:
+            async for page in pages:
+                if chain is None:
+                    if page.begins is None:
+                        raise ValueError("it does not say where its links begin")
+                    chain = page.begins.chain
+                    _check_beginning(chain, manifest, whole=whole)
+                if chain.head != state:
+                    await asyncio.to_thread(_follow, chain, page.links, words, state, electorate.round)
+                if chain.head == state:
+                    break
     if chain is None or (chain.head, chain.electorate) != (state, electorate):
         raise ValueError("its links do not lead to the state, or to another electorate than the state's")
     return chain

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Annotated, ClassVar, Protocol, Self
 
 from pydantic import Field
@@ -302,16 +303,18 @@ class Exchange:
         """
         return await self._p2p.call(peer, Exchange.rpc_hello, Raw())
 
-    async def links_of(self, peer: str, known: Sequence[str]) -> AsyncGenerator[LinksMessage, None]:
+    async def links_of(
+        self, peer: str, known: Sequence[str], *, all: bool = False
+    ) -> AsyncGenerator[LinksMessage, None]:
         """Links of the chain of ``peer`` from the last state on that is among the ``known`` ones.
 
         They come page by page, within the rate at which we receive. The last one is empty, unless there are
-        too many.
+        too many; ``all``: however many there are, for whoever looks at each before the next one is asked for.
 
         Raises:
             CallError: it does not tell.
         """
-        for number in range(PAGES_MAX):
+        for number in count() if all else range(PAGES_MAX):
             if number:
                 await self._p2p.bandwidth.download.take(0)
             if number >= PAGES_AT_ONCE:
