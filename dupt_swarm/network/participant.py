@@ -36,7 +36,7 @@ from dupt_swarm.network.rounds.session import Ended, Session
 from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.rounds.tally import Tally
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.offered import OfferedFiles
+from dupt_swarm.network.states.offered import OfferedFiles, donors_in
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
@@ -473,7 +473,12 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         log=log,
         following=following,
         origins=Origins(settings.origins),
-        offered=OfferedFiles(settings.offer, connection.exchange, connection.donors, host.tell),
+        offered=OfferedFiles(
+            settings.offer,
+            connection.exchange,
+            lambda: donors_in(membership.view.without(membership.peer_id)),
+            host.tell,
+        ),
         neighbours=neighbours,
         beginning=beginning,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dupt_swarm.replica.blob import Blob, Index
 
-HEADER = {"kind": "offered-1"}
+OFFERED = "offered-1"  # kind of blob
+HEADER = {"kind": OFFERED}
 
 
 def offered_blob(data: bytes) -> Blob:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,19 +61,6 @@ class Connection:
     def manifest(self) -> Manifest:
         """The swarm's."""
         return self.handshake.manifest
-
-    def donors(self) -> list[str]:
-        """Ids of the others who may have text that the swarm offers, in the order in which to ask them.
-
-        An oracle, then a first peer, which has all; so the latter need not be asked for everything, and what
-        is rare is found soon.
-        """
-        others = self.membership.view.without(self.membership.peer_id)
-        groups = [[peer.peer_id for peer in peers] for peers in (others.oracles, others.first_peers)]
-        for group in groups:
-            random.shuffle(group)
-        oracles, first_peers = groups
-        return [*oracles[:1], *first_peers[:1], *oracles[1:], *first_peers[1:]]
 
 
 async def connect_to_swarm(

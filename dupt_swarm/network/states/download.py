@@ -20,7 +20,7 @@ from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.replica.contribution import CONTRIBUTION
-from dupt_swarm.replica.offered import HEADER
+from dupt_swarm.replica.offered import OFFERED
 from dupt_swarm.speed import Speed
 
 logger = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ class Download:
         self._bucket = bucket or TokenBucket(None)
         kind = assembly.index.header.get("kind")
         self._urgent = kind == CONTRIBUTION  # a group waits for it
-        self._patient = kind == HEADER["kind"]  # nobody does
+        self._patient = kind == OFFERED  # nobody does
         self._queue: ChunkQueue[Donor] = ChunkQueue(assembly.missing)
         self._donors: dict[str, Donor] = {}
         self._speed, self._reported = Speed(), 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.fields import DIGEST
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Assembly, Blob, Index
 from dupt_swarm.replica.offered import check_offered, offered_blob
 
@@ -143,6 +145,19 @@ class OfferedFiles:
         blob = await self._exchange.fetch(Assembly(index), donors, seconds)
         await asyncio.to_thread(_write, path, blob.sections[0])
         self._indices[wanted.digest] = index
+
+
+def donors_in(others: View) -> list[str]:
+    """Ids of those who may have such files, in the order in which to ask them.
+
+    An oracle, then a first peer, which has all; so the latter need not be asked for everything, and what is
+    rare is found soon.
+    """
+    groups = [[peer.peer_id for peer in peers] for peers in (others.oracles, others.first_peers)]
+    for group in groups:
+        random.shuffle(group)
+    oracles, first_peers = groups
+    return [*oracles[:1], *first_peers[:1], *oracles[1:], *first_peers[1:]]
 
 
 def _check_room(folder: Path, size: int) -> None:
