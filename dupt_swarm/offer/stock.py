@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ LOOK_SECONDS = 0.1
 TRIED = 64  # shards, until one of them is here: not everybody has all
 
 Progress = Callable[[int, int], None]
+Read = TypeVar("Read")
 logger = logging.getLogger(__name__)
 
 
@@ -103,11 +105,13 @@ def open_stock(swarm: Swarm, progress: Progress | None = None, *, to_train: bool
     if not manifest.offer:
         raise UsageError("this swarm offers no text; give your own", setting="corpus")
     arriving = _Arriving(swarm, 3 if to_train else 2, progress or (lambda *_: None))
-    listed = ShardList.read(arriving.wait([OfferedName(manifest.offer.digest, LIST_BYTES_MAX)]))
-    arriving.wait([_name_of(listed.held_out, manifest)])
+    list_name = OfferedName(manifest.offer.digest, LIST_BYTES_MAX)
+    listed = ShardList.read(arriving.wait([list_name], lambda name: _read_checked(name.digest, folder)))
+    held_out = arriving.wait(
+        [_name_of(listed.held_out, manifest)], lambda _: read_shard(listed.held_out, folder, manifest)
+    )
     folder.offered.pinned = frozenset((manifest.offer.digest, listed.held_out.digest))
-    held_out = read_shard(listed.held_out, folder, manifest)
-    if held_out is None or not _has_a_block(held_out, manifest):
+    if not _has_a_block(held_out, manifest):
         raise CorpusError(
             "what this swarm's organiser holds out is unusable; train on a text of your own, and tell them",
             setting="corpus",
@@ -116,8 +120,8 @@ def open_stock(swarm: Swarm, progress: Progress | None = None, *, to_train: bool
     if to_train:
         order = shard_order(len(listed.shards), manifest.seed, swarm.peer_id, 0)
         first = [listed.shards[number] for number in dict.fromkeys([*stock.here, *order[:TRIED]])]
-        usable = {_name_of(shard, manifest): shard for shard in first}
-        arriving.wait([*usable], lambda name: _is_usable(usable[name], folder, manifest))
+        named = {_name_of(shard, manifest): shard for shard in first}
+        arriving.wait([*named], lambda name: _read_usable(named[name], folder, manifest))
         stock.want(order[:AHEAD])
     return stock
 
@@ -153,9 +157,10 @@ def _has_a_block(tokens: TokenIds, manifest: Manifest) -> bool:
     return len(tokens) > manifest.model.context_length
 
 
-def _is_usable(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> bool:
+def _read_usable(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> TokenIds | None:
+    """See `read_shard`; None also if it was made wrong."""
     tokens = read_shard(shard, folder, manifest)
-    return tokens is not None and _has_a_block(tokens, manifest)
+    return tokens if tokens is not None and _has_a_block(tokens, manifest) else None
 
 
 def _bytes_of(names: Sequence[OfferedName]) -> int:
@@ -175,21 +180,21 @@ class _Arriving:
         self._reason = "nobody who has it was found"
         swarm.listen(self._hear)
 
-    def wait(
-        self, names: Sequence[OfferedName], is_usable: Callable[[OfferedName], bool] = lambda _: True
-    ) -> bytes:
-        """The first of these files that is here, checked and usable; those named first come first.
+    def wait(self, names: Sequence[OfferedName], read: Callable[[OfferedName], Read | None]) -> Read:
+        """What ``read`` returns of the first of these files that is here; those named first come first.
+
+        It returns None of what is not here, or of no use.
 
         Raises:
             CorpusError: there is no room for it.
             NodeError: nobody gave it.
         """
         deadline = time.monotonic() + WAIT_SECONDS
-        data = self._read_any(names, is_usable)
-        if data is None:
+        found = self._read_any(names, read)
+        if found is None:
             self._make_room(names)
             self._swarm.want_offered(names)
-        while data is None:
+        while found is None:
             if time.monotonic() > deadline:
                 raise NodeError(
                     f"the text that the swarm offers could not be fetched ({self._reason}); try again, or "
@@ -197,9 +202,9 @@ class _Arriving:
                 )
             self._progress(len(self._came), self._total)
             time.sleep(LOOK_SECONDS)
-            data = self._read_any(names, is_usable)
+            found = self._read_any(names, read)
         self._progress(len(self._came), self._total)
-        return data
+        return found
 
     def _make_room(self, names: Sequence[OfferedName]) -> None:
         """For one of them; the list is short, and nothing says how short before it is here."""
@@ -210,14 +215,12 @@ class _Arriving:
             )
 
     def _read_any(
-        self, names: Sequence[OfferedName], is_usable: Callable[[OfferedName], bool]
-    ) -> bytes | None:
-        folder = self._swarm.folder
+        self, names: Sequence[OfferedName], read: Callable[[OfferedName], Read | None]
+    ) -> Read | None:
         for name in names:
-            data = _read_checked(name.digest, folder)
-            if data is not None and is_usable(name):
+            if (found := read(name)) is not None:
                 self._came.append(name.digest)
-                return data
+                return found
         return None
 
     def _hear(self, event: object) -> None:
