@@ -91,6 +91,21 @@ class Offered:
 
 
 @dataclass(frozen=True)
+class Component:
+    """A corpus of a mixture, or what the swarm offers.
+
+    Attributes:
+        tokens: how many there are to train on.
+        weight: of each.
+        held_out: what is not trained on.
+    """
+
+    tokens: int
+    weight: float
+    held_out: Split
+
+
+@dataclass(frozen=True)
 class Mixture:
     """Tokenised corpora, and what the swarm offers: one thing at least.
 
@@ -140,18 +155,19 @@ class Mixture:
     @property
     def train_tokens(self) -> int:
         """How many there are to train on."""
-        return sum(self._sizes)
+        return sum(component.tokens for component in self.components)
 
     @property
-    def held_out(self) -> list[Split]:
-        """What is held out of each, and of what the swarm offers, the last."""
-        offered = [] if self.offered is None else [self.offered.text.held_out]
-        return [*(corpus.held_out for corpus in self.corpora), *offered]
-
-    @property
-    def all_weights(self) -> list[float]:
-        """Likewise."""
-        return [*self.weights, *([] if self.offered is None else [self.offered.weight])]
+    def components(self) -> list[Component]:
+        """All: the corpora, then what the swarm offers."""
+        own = [
+            Component(len(corpus.train), weight, corpus.held_out)
+            for corpus, weight in zip(self.corpora, self.weights, strict=True)
+        ]
+        if self.offered is None:
+            return own
+        text = self.offered.text
+        return [*own, Component(sum(text.shards), self.offered.weight, text.held_out)]
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -160,16 +176,12 @@ class Mixture:
 
     @property
     def shares(self) -> list[float]:
-        """How much of the training each corpus is, and what the swarm offers, the last; together 1."""
+        """How much of the training each of the components is; together 1."""
+        components = self.components
         # The greatest weight is 1: no product grows beyond what a float can hold.
-        scaled = [weight / max(self.all_weights) for weight in self.all_weights]
-        amounts = [size * weight for size, weight in zip(self._sizes, scaled, strict=True)]
+        greatest = max(component.weight for component in components)
+        amounts = [component.tokens * (component.weight / greatest) for component in components]
         return [amount / sum(amounts) for amount in amounts]
-
-    @property
-    def _sizes(self) -> list[int]:
-        offered = [] if self.offered is None else [sum(self.offered.text.shards)]
-        return [*(len(corpus.train) for corpus in self.corpora), *offered]
 
 
 def _place(path: Path | str) -> Path:

@@ -118,11 +118,12 @@ class Language:
             stream = OfferedBlocks(offered.text, self._context_length, self._manifest.seed, peer)
         if stream is not None and not splits:
             return OfferedBatches(stream, self._context_length, batch_size), micro_batches
-        return MixedBatches(splits, self.mixture.all_weights, *order, stream), micro_batches
+        weights = [each.weight for each in self.mixture.components]
+        return MixedBatches(splits, weights, *order, stream), micro_batches
 
     def example(self, sequences: int) -> Batch:
         batch_size, _ = cut_step(self._manifest, sequences)
-        split = self.mixture.held_out[0]
+        split = self.mixture.components[0].held_out
         blocks = [(split, number % self._blocks(split)) for number in range(batch_size)]
         return read_blocks(blocks, self._context_length)
 
@@ -131,10 +132,10 @@ class Language:
     ) -> Quality:
         """See `TrainingObjective`. Each corpus counts for its share of the training."""
         most = held_out_sequences(most, parameter_count(model), self._context_length, device)
-        splits, shares = self.mixture.held_out, self.mixture.shares
+        shares = self.mixture.shares
         parts = [
-            [(split, min(max(1, round(most * share)), self._blocks(split)))]
-            for split, share in zip(splits, shares, strict=True)
+            [(each.held_out, min(max(1, round(most * share)), self._blocks(each.held_out)))]
+            for each, share in zip(self.mixture.components, shares, strict=True)
         ]
         found = self._measure(model, device, sequences, parts, look, first)
         return _quality(mixed(found, shares))
@@ -144,7 +145,8 @@ class Language:
     ) -> Quality:
         """See `TrainingObjective`. Each token counts the same."""
         part, left = [], sys.maxsize if most is None else most
-        for split in (*(corpus.train for corpus in self.mixture.corpora), *self.mixture.held_out):
+        trained_on = (corpus.train for corpus in self.mixture.corpora)
+        for split in (*trained_on, *(each.held_out for each in self.mixture.components)):
             blocks = min(left, self._blocks(split))
             part.append((split, blocks))
             left -= blocks
