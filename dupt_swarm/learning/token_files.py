@@ -21,6 +21,11 @@ def token_type(vocabulary_size: int) -> str:
     return "<u2" if vocabulary_size <= 1 << 16 else "<u4"
 
 
+def id_bytes(vocabulary_size: int) -> int:
+    """How many bytes one of them takes."""
+    return np.dtype(token_type(vocabulary_size)).itemsize
+
+
 class Split:
     """The tokens of one split of a corpus, read as if its parts were one array."""
 

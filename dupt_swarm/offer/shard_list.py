@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.fields import Digest
-from dupt_swarm.learning.token_files import token_type
+from dupt_swarm.learning.token_files import id_bytes
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.offered import offered_blob
 
@@ -81,7 +80,7 @@ class ShardList(BaseModel):
 
 def bytes_of(shard: Shard, manifest: Manifest) -> int:
     """How many a shard has, as the list says."""
-    return shard.tokens * np.dtype(token_type(manifest.tokenizer.vocabulary_size)).itemsize
+    return shard.tokens * id_bytes(manifest.tokenizer.vocabulary_size)
 
 
 def missing_in(folder: Path, manifest: Manifest) -> str:

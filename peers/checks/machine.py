@@ -161,18 +161,19 @@ def check_corpus(text: TextFiles) -> tuple[Check, int]:
 
 def token_bytes(text_bytes: int, manifest: Manifest) -> float:
     """An estimate of the bytes that the tokens of this much text take."""
-    return text_bytes / TEXT_BYTES_PER_TOKEN * (2 if manifest.model.vocabulary_size <= 1 << 16 else 4)
+    from dupt_swarm.learning.token_files import id_bytes
+
+    return text_bytes / TEXT_BYTES_PER_TOKEN * id_bytes(manifest.model.vocabulary_size)
 
 
 def offered_bytes(data: OracleSettings, manifest: Manifest) -> float:
     """What text that the swarm offers takes of the disk."""
     from dupt_swarm.learning.mixture import weight_of_offered
+    from dupt_swarm.learning.token_files import id_bytes
 
     if weight_of_offered(data) is None:
         return 0.0
-    return min(
-        TEXT_BYTES, manifest.offer.tokens * (2 if manifest.tokenizer.vocabulary_size <= 1 << 16 else 4)
-    )
+    return min(TEXT_BYTES, manifest.offer.tokens * id_bytes(manifest.tokenizer.vocabulary_size))
 
 
 def free_memory() -> int:
