@@ -4,6 +4,7 @@ cli              the program
 lazy_group       imports a command when it runs, so that --help is quick; `-v`
 model/           `dupt-model`: take the model away
 new              a manifest with its tokenizer, or the first state of a model that exists
+offering         text that it offers, checked and written beside it
 bootstrap        the first peer
 invite           a token to join with
 revoke           cuts off who came by one

@@ -5,34 +5,27 @@ With text that the swarm offers, if that is wanted.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pydantic import ValidationError
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.command_line.printable import one_line
-from dupt_swarm.disk.folders import OFFER_FOLDER
-from dupt_swarm.errors import DuptError, ManifestError, UsageError
+from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
-from dupt_swarm.manifest.tables import TITLE_LENGTH_MAX, Offer
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.key import make_key, public_hex
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 from dupt_swarm.tasks import TASKS
 from peers import options
-from peers.screen.log import Log
-from peers.screen.words import about_left_out
-
-if TYPE_CHECKING:
-    from dupt_swarm.learning.tokenizer import Tokenizer
+from peers.offering import NOTHING, Offering
+from peers.screen.log import note_left_out
 
 PRESET = "tiny"
 OF_TASKS = ("task", "labels", "lm_weight")
@@ -130,110 +123,6 @@ def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any)
     write_from(manifest, model, options.pick(Wanted, chosen, name=name, offering=offering))
 
 
-@dataclass(frozen=True)
-class Offering:
-    """Text that a swarm is to offer.
-
-    Attributes:
-        texts: which; none: nothing is offered.
-        title: what it is called.
-        source: where it is from.
-        licence: under which it may be passed on.
-    """
-
-    texts: Sequence[TextFiles] = ()
-    title: str = ""
-    source: str = ""
-    licence: str = ""
-
-    @classmethod
-    def of(cls, chosen: dict[str, Any]) -> Offering:
-        """What the options say.
-
-        Raises:
-            UsageError: they do not go together.
-            CorpusError: the text cannot be read.
-        """
-        texts = [options.pick(TextFiles, chosen, path=path) for path in chosen["offers"]]
-        about = {name: chosen[f"offer_{name}"] for name in ("title", "source", "licence")}
-        if not texts:
-            for name, value in about.items():
-                if value:
-                    raise UsageError("it takes text to offer", setting=(f"offer_{name}", "offers"))
-            return cls()
-        if not about["licence"]:
-            raise UsageError(
-                "everybody passes it on: say under which licence they may, such as CC-BY-SA-4.0",
-                setting="offer_licence",
-            )
-        if chosen["task"] is not None:
-            raise UsageError(
-                "a task is learnt from labelled examples, not from text", setting=("offers", "task")
-            )
-        about["title"] = about["title"] or Path(texts[0].path).expanduser().absolute().name[:TITLE_LENGTH_MAX]
-        try:
-            Offer(**about)
-        except ValidationError as error:
-            raise UsageError(explain_invalid(error, Offer, "offer"), setting="offers") from error
-        for text in texts:
-            text.check()
-        return cls(texts, **about)
-
-    def write(self, manifest: Manifest, tokenizer: Tokenizer, path: Path) -> Manifest:
-        """Write it beside the manifest's ``path``; the manifest that names it.
-
-        Raises:
-            CorpusError: there is too little, or too much.
-            UsageError: it cannot be written.
-        """
-        if not self.texts:
-            return manifest
-        from dupt_swarm.offer.cutting import cut_offer
-
-        listed, left_out = cut_offer(
-            self.texts,
-            tokenizer,
-            offer_of(path),
-            context_length=manifest.model.context_length,
-            seed=manifest.seed,
-            progress=Log().preparing,
-        )
-        _say_left_out(left_out)
-        table = {
-            "digest": listed.digest,
-            "tokens": listed.tokens,
-            **{name: getattr(self, name) for name in ("title", "source", "licence")},
-        }
-        click.echo(
-            f"the swarm offers {listed.tokens:,} tokens in {len(listed.shards)} shards, in {offer_of(path)}; "
-            f"{listed.held_out.tokens:,} are held out",
-            err=True,
-        )
-        return with_tables(manifest, offer=table)
-
-    def remove(self, path: Path) -> None:
-        """Remove what `write` has written, as the rest cannot be."""
-        if self.texts:
-            shutil.rmtree(offer_of(path), ignore_errors=True)
-
-
-def offer_of(manifest: Path) -> Path:
-    """Where the text is that the swarm offers: beside the manifest."""
-    return manifest.with_name(OFFER_FOLDER)
-
-
-def with_tables(manifest: Manifest, **tables: object) -> Manifest:
-    """``manifest`` with these tables in place of its own.
-
-    Raises:
-        ManifestError: they are not valid.
-    """
-    try:
-        return Manifest.model_validate(manifest.model_dump() | tables)
-    except ValidationError as error:
-        raise ManifestError(explain_invalid(error, Manifest, "the new manifest")) from error
-
-
 def check_free(*paths: Path) -> None:
     """See that nothing would be overwritten.
 
@@ -269,7 +158,7 @@ def _write_preset(
             setting=("corpus", "offers", "model"),
         )
     tokenizer_path = manifest.with_name("tokenizer.json")
-    check_free(manifest, tokenizer_path, *([offer_of(manifest)] if offering.texts else []))
+    check_free(manifest, tokenizer_path, *offering.folders(manifest))
     preset = preset or PRESET
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
@@ -304,7 +193,7 @@ def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
         FileError: it cannot be written.
     """
     table = {"kind": admission, "organiser": public_hex(make_key(key_of(path)))}
-    return with_tables(manifest, admission=table)
+    return manifest.changed({"admission": table})
 
 
 def say_next(path: Path) -> None:
@@ -322,7 +211,7 @@ def write(
     seed: int,
     size: str | None = None,
     admission: str = "open",
-    offering: Offering = Offering(),
+    offering: Offering = NOTHING,
 ) -> Manifest:
     """Train the tokenizer, and write all files; the manifest last, so that it never lacks the others."""
     from dupt_swarm.learning.tokenizer import train_tokenizer
@@ -345,11 +234,10 @@ def write(
     )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        manifest = offering.write(organise(manifest, admission, path), tokenizer, path)
-        tokenizer.save(path.with_name("tokenizer.json"))
-        path.write_text(manifest.to_toml(), encoding="utf-8")
+        with offering.written(organise(manifest, admission, path), tokenizer, path) as manifest:
+            tokenizer.save(path.with_name("tokenizer.json"))
+            path.write_text(manifest.to_toml(), encoding="utf-8")
     except OSError as error:
-        offering.remove(path)
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return manifest
 
@@ -358,12 +246,7 @@ def _read(text: TextFiles) -> Iterator[str]:
     """It all, piece by piece; then it is said what was left out."""
     left_out: list[LeftOut] = []
     yield from (piece.text for piece in text.read(text.find(), left_out.append))
-    _say_left_out(left_out)
-
-
-def _say_left_out(left_out: Sequence[LeftOut]) -> None:
-    for sentence in about_left_out(left_out):
-        click.echo(f"note: {one_line(sentence)}", err=True)
+    note_left_out(left_out)
 
 
 EPOCHS = 3
@@ -389,7 +272,7 @@ class Wanted:
     labels: str
     lm_weight: float | None
     admission: str
-    offering: Offering = Offering()
+    offering: Offering = NOTHING
 
 
 def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
@@ -400,7 +283,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     """
     objective = _objective(wanted)
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
-    check_free(*files, *([offer_of(manifest)] if wanted.offering.texts else []))
+    check_free(*files, *wanted.offering.folders(manifest))
     from dupt_swarm.models.beginning import begin_language, begin_task, write_beginning
     from dupt_swarm.models.saved_model import load_model
 
@@ -409,12 +292,9 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
         written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
     else:
         written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
-    written = wanted.offering.write(organise(written, wanted.admission, manifest), base.tokenizer, manifest)
-    try:
+    organised = organise(written, wanted.admission, manifest)
+    with wanted.offering.written(organised, base.tokenizer, manifest) as written:
         write_beginning(manifest, written, base.tokenizer, state)
-    except DuptError:
-        wanted.offering.remove(manifest)
-        raise
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)
     say_next(manifest)

@@ -17,7 +17,6 @@ from typing import Self
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.fields import DIGEST
 from dupt_swarm.manifest.explain import explain_difference, explain_invalid
 from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.schedule import Schedule, growing_rounds, steps_before
@@ -26,6 +25,7 @@ from dupt_swarm.manifest.tables import (
     STRATEGIES,
     Admission,
     Aggregation,
+    DigestOrNone,
     Encoding,
     Inner,
     Limits,
@@ -45,7 +45,7 @@ class Manifest(Table):
 
     name: str = Field(description="letters, digits and hyphens, at most 40")
     seed: int = Field(ge=0, lt=1 << 63, description="of the initial weights and the shuffling")
-    initial_digest: str = Field(
+    initial_digest: DigestOrNone = Field(
         default="", description="of the state of round 0; empty: its weights are drawn from the seed"
     )
     tokenizer: Tokenizer
@@ -68,13 +68,6 @@ class Manifest(Table):
             raise ValueError(
                 f"use 1 to {NAME_LENGTH_MAX} letters, digits and hyphens, beginning with a letter or digit"
             )
-        return value
-
-    @field_validator("initial_digest")
-    @classmethod
-    def _hexadecimal(cls, value: str) -> str:
-        if value and not DIGEST.fullmatch(value):
-            raise ValueError("must be 64 lower-case hexadecimal digits, or empty")
         return value
 
     @model_validator(mode="after")
@@ -179,6 +172,15 @@ class Manifest(Table):
     def difference(self, other: Manifest) -> str:
         """The first key in which ``other`` differs, with both values, or an empty string."""
         return explain_difference(self, other)
+
+    def changed(self, tables: dict[str, object]) -> Manifest:
+        """Another swarm's, with these tables or keys in place of its own.
+
+        Raises:
+            ManifestError: they are not valid.
+        """
+        tree = self.model_dump() | tables
+        return Manifest.from_bytes(json.dumps(tree).encode(), "the new swarm's manifest")
 
     @classmethod
     def parse(cls, text: str, source: str = "run.toml") -> Manifest:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from dupt_swarm.fields import DIGEST
 from dupt_swarm.manifest.schedule import LEAST_GROWTH
@@ -15,6 +15,16 @@ from dupt_swarm.tasks.task import AnswerKind
 
 TITLE_LENGTH_MAX = 200
 TOKENIZER_BYTES_MAX = 1 << 26  # of a tokenizer.json; that of Gemma, among the largest, has 34 MB
+
+
+def _digest_or_none(value: str) -> str:
+    if value and not DIGEST.fullmatch(value):
+        raise ValueError("must be 64 lower-case hexadecimal digits, or empty; `dupt-peer new` fills it in")
+    return value
+
+
+DigestOrNone = Annotated[str, AfterValidator(_digest_or_none)]
+"""A SHA-256, or a key, which has as many digits; empty: none."""
 
 
 class Tokenizer(Table):
@@ -277,18 +287,9 @@ class Admission(Table):
     kind: Literal["open", "invite"] = Field(
         default="open", description="`open`: everybody; `invite`: whom the organiser has invited"
     )
-    organiser: str = Field(
+    organiser: DigestOrNone = Field(
         default="", description="the organiser's public key, 64 hexadecimal digits; empty: nobody organises"
     )
-
-    @field_validator("organiser")
-    @classmethod
-    def _hexadecimal(cls, value: str) -> str:
-        if value and not DIGEST.fullmatch(value):  # a key has as many digits
-            raise ValueError(
-                "must be 64 lower-case hexadecimal digits, or empty; `dupt-peer new` fills it in"
-            )
-        return value
 
     @model_validator(mode="after")
     def _somebody_invites(self) -> Self:
@@ -303,7 +304,7 @@ class Admission(Table):
 class Offer(Table):
     """Text that the swarm offers to oracles without a corpus; `dupt-peer new --offer` fills it in."""
 
-    digest: str = Field(
+    digest: DigestOrNone = Field(
         default="", description="of the list of its shards; empty: nothing is offered, all bring their own"
     )
     tokens: int = Field(default=0, ge=0, description="how many there are to train on")
@@ -312,13 +313,6 @@ class Offer(Table):
     licence: str = Field(
         default="", max_length=TITLE_LENGTH_MAX, description="under which everybody may pass it on"
     )
-
-    @field_validator("digest")
-    @classmethod
-    def _hexadecimal(cls, value: str) -> str:
-        if value and not DIGEST.fullmatch(value):
-            raise ValueError("must be 64 lower-case hexadecimal digits; `dupt-peer new` fills it in")
-        return value
 
     @property
     def described(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,14 +63,14 @@ def begin_language(base: SavedModel, *, name: str, seed: int) -> tuple[Manifest,
             "language, or say which task a swarm is to learn"
         )
     preset = load_continuing(base.manifest.model.context_length)
-    manifest = _changed(base.manifest, {**preset, "name": name, "seed": seed, "initial_digest": "", **NEW})
+    manifest = base.manifest.changed({**preset, "name": name, "seed": seed, "initial_digest": "", **NEW})
     return begin(manifest, list(base.build(torch.device("cpu")).parameters()))
 
 
 def begin(manifest: Manifest, parameters: Sequence[Tensor]) -> tuple[Manifest, ReplicaState]:
     """``manifest`` with the digest of the state that has these ``parameters``, and that state."""
     state = first_state(manifest, parameters)
-    return _changed(manifest, {"initial_digest": state.digest}), state
+    return manifest.changed({"initial_digest": state.digest}), state
 
 
 def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state: ReplicaState) -> None:
@@ -96,10 +95,4 @@ def _finetuning(manifest: Manifest, name: str, seed: int) -> Manifest:
     """``manifest`` with the optimisation of a fine-tuning; it keeps its model, encoding and time limits."""
     preset = load_finetuning(manifest.model.context_length)
     rounds = manifest.rounds.model_dump() | preset["rounds"]
-    return _changed(manifest, {**preset, "rounds": rounds, "name": name, "seed": seed, **NEW})
-
-
-def _changed(manifest: Manifest, tables: dict[str, object]) -> Manifest:
-    """A manifest with other tables or keys, checked."""
-    tree = manifest.model_dump() | tables
-    return Manifest.from_bytes(json.dumps(tree).encode(), "the new swarm's manifest")
+    return manifest.changed({**preset, "rounds": rounds, "name": name, "seed": seed, **NEW})

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.node.messages import Downloading, Traffic
 from dupt_swarm.node.view import View
 from dupt_swarm.oracle.status import Status
@@ -94,6 +95,12 @@ class Log:
             "  ".join([time.strftime("%H:%M:%S"), *(f"{key} {value}" for key, value in facts.items())]),
             err=True,
         )
+
+
+def note_left_out(left_out: Sequence[LeftOut]) -> None:
+    """Say which files could not be read, in notes."""
+    for sentence in words.about_left_out(left_out):
+        click.echo(f"note: {one_line(sentence)}", err=True)
 
 
 def describe(facts: Facts) -> dict[str, str]:
