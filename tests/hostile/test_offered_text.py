@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from dupt_swarm.network.host import background
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
+from dupt_swarm.network.p2p.rpc import Raw
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import offered as offered_module
-from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, NOT_HELD, Exchange
+from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.offered import HEADER, offered_blob
+from tests.support.donors import ForgetfulDonor, SilentDonor, fetching
 
 SHARD = bytes(range(256)) * 6000
 NAME = OfferedName(offered_blob(SHARD).digest, len(SHARD))
@@ -55,24 +55,6 @@ class Endless(Exchange):
             yield bytes(CHUNK_BYTES_MAX)
 
 
-class Silent(Exchange):
-    """Sends nothing."""
-
-    @Exchange.rpc_chunks.override
-    async def rpc_chunks(self, _request, _caller):
-        await asyncio.Event().wait()
-        yield b""
-
-
-class Forgetful(Exchange):
-    """Says that it has the file, and then that it has not."""
-
-    @Exchange.rpc_chunks.override
-    async def rpc_chunks(self, _request, _caller):
-        raise CallError(Refusal.NOT_HELD, NOT_HELD)
-        yield b""
-
-
 class OtherFile(Exchange):
     """Answers with the index of another file of the same form."""
 
@@ -87,7 +69,7 @@ async def begin(kind: type[Exchange], station, folder: Path) -> None:
     OfferedFiles(folder, exchange, lambda: [])
 
 
-@pytest.mark.parametrize("kind", [OtherBytes, OtherLengths, Endless, Silent, Forgetful, OtherFile])
+@pytest.mark.parametrize("kind", [OtherBytes, OtherLengths, Endless, SilentDonor, ForgetfulDonor, OtherFile])
 def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) -> None:
     """Alone it gives nothing, not even half a file; an honest donor then gives all."""
     monkeypatch.setattr(download_module, "CHUNK_SECONDS", 2.0)
@@ -104,9 +86,7 @@ def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) ->
             await begin(Exchange, honest, theirs)
             donors = [str(liar.p2p.peer_id)]
             told: list[object] = []
-            exchange = Exchange(joiner.p2p)
-            files = OfferedFiles(mine, exchange, lambda: donors, told.append)
-            async with background(files.fetch_forever()):
+            async with fetching(joiner, mine, donors, told.append) as files:
                 files.want([NAME])
                 while not told:
                     await asyncio.sleep(0.05)
@@ -117,7 +97,7 @@ def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) ->
                     await asyncio.sleep(0.05)
             assert (mine / NAME.digest).read_bytes() == SHARD
             assert [path.name for path in mine.iterdir()] == [NAME.digest]
-            assert (str(liar.p2p.peer_id) in exchange._backoff) == (kind is not Forgetful)
+            assert (str(liar.p2p.peer_id) in files._exchange._backoff) == (kind is not ForgetfulDonor)
 
     run(scenario)
 
@@ -144,10 +124,7 @@ def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, bl
             serving.publish(Hello("1", "s-0", "{}", "", ""), [blob])
             await serving.start()
             told: list[object] = []
-            files = OfferedFiles(
-                tmp_path / "mine", Exchange(joiner.p2p), lambda: [str(donor.p2p.peer_id)], told.append
-            )
-            async with background(files.fetch_forever()):
+            async with fetching(joiner, tmp_path / "mine", [str(donor.p2p.peer_id)], told.append) as files:
                 files.want([OfferedName(blob.digest, NAME.most)])
                 while not told:
                     await asyncio.sleep(0.05)

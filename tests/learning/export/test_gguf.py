@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -17,8 +18,6 @@ from dupt_swarm.models.exporting import export
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.presets import load_preset
 from tests.support.saved_models import TEXT, small_tokenizer, write_model
-
-gguf = pytest.importorskip("gguf")
 
 SMALL = {"context_length": 16, "layers": 2, "heads": 4, "width": 64, "hidden_width": 96}
 SHAPES: dict[str, dict[str, Any]] = {

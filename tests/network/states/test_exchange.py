@@ -9,12 +9,13 @@ from hivemind.p2p import PeerID
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p import guard
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
+from dupt_swarm.network.p2p.rpc import CallError, Raw
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
-from dupt_swarm.network.states.exchange import NOT_HELD, ChunksMessage, Exchange
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
+from tests.support.donors import ForgetfulDonor, SilentDonor
 
 HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
 SECTIONS = [bytes(range(256)) * (CHUNK_BYTES // 256 * 2) + b"end of the anchor", b"velocity" * 1000]
@@ -35,30 +36,12 @@ class LyingDonor(Exchange):
             yield b"lies"
 
 
-class SilentDonor(Exchange):
-    """Never sends anything."""
-
-    @Exchange.rpc_chunks.override
-    async def rpc_chunks(self, _request, _caller):
-        await asyncio.Event().wait()
-        yield b""
-
-
 class FailingDonor(Exchange):
     """Raises an exception instead of an answer."""
 
     @Exchange.rpc_chunks.override
     async def rpc_chunks(self, _request, _caller):
         raise RuntimeError("broken")
-        yield b""
-
-
-class ForgetfulDonor(Exchange):
-    """Knows the blob's index, but not its chunks any more."""
-
-    @Exchange.rpc_chunks.override
-    async def rpc_chunks(self, _request, _caller):
-        raise CallError(Refusal.NOT_HELD, NOT_HELD)
         yield b""
 
 

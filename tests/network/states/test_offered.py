@@ -15,6 +15,7 @@ from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.replica.blob import CHUNK_BYTES, Blob
 from dupt_swarm.replica.offered import offered_blob
+from tests.support.donors import fetching
 
 SHARDS = [os.urandom(3 * CHUNK_BYTES + 17), os.urandom(1000), os.urandom(CHUNK_BYTES)]
 NAMES = [OfferedName(offered_blob(data).digest, len(data)) for data in SHARDS]
@@ -81,9 +82,8 @@ def test_it_is_tried_again_until_somebody_has_it(stations, tmp_path, monkeypatch
             await connect(joiner.p2p, [donor.address])
             await serve(donor, fill(tmp_path / "theirs", 1))
             told: list[object] = []
-            exchange, mine = Exchange(joiner.p2p), tmp_path / "mine"
-            files = OfferedFiles(mine, exchange, lambda: [str(donor.p2p.peer_id)], told.append)
-            async with background(files.fetch_forever()):
+            mine = tmp_path / "mine"
+            async with fetching(joiner, mine, [str(donor.p2p.peer_id)], told.append) as files:
                 files.want(NAMES[:2])
                 await here(mine, NAMES[1:2])
                 assert isinstance(told[0], OfferedMissing)
@@ -184,9 +184,8 @@ def test_nothing_is_fetched_onto_a_full_disk(stations, tmp_path, monkeypatch) ->
             await connect(joiner.p2p, [donor.address])
             await serve(donor, fill(tmp_path / "theirs", 1))
             told: list[object] = []
-            exchange, mine = Exchange(joiner.p2p), tmp_path / "mine"
-            files = OfferedFiles(mine, exchange, lambda: [str(donor.p2p.peer_id)], told.append)
-            async with background(files.fetch_forever()):
+            mine = tmp_path / "mine"
+            async with fetching(joiner, mine, [str(donor.p2p.peer_id)], told.append) as files:
                 files.want(NAMES[1:2])
                 while not told:
                     await asyncio.sleep(0.02)
