@@ -156,7 +156,9 @@ class RunFolder:
     def __init__(self) -> None:
         """Create it, and remove leftovers of peers that could not clean up, as after a power cut."""
         _sweep(Path(tempfile.gettempdir()))
-        self.path = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
+        # Removed too when a signal ends the program before anybody could call `remove`.
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, ignore_cleanup_errors=True)
+        self.path = Path(self._folder.name)
         unlocked = self.path / f".{LOCK}"
         self._lock = unlocked.open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -164,7 +166,7 @@ class RunFolder:
 
     def remove(self) -> None:
         """Remove it; a second call does nothing."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._folder.cleanup()
         self._lock.close()
 
 

@@ -25,12 +25,26 @@ def test_it_is_removed_with_its_content(temporary) -> None:
     assert list(temporary.iterdir()) == []
 
 
+def test_a_signal_in_the_middle_of_the_start_leaves_nothing(temporary) -> None:
+    """It ends the program while the folder is being made, before anybody knows of it."""
+    code = (
+        "import fcntl, os, signal, sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+        "from dupt_swarm.node.link import RunFolder\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "fcntl.flock = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "RunFolder()"
+    )
+    command = [sys.executable, "-c", code, str(temporary)]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 0
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_next_one_removes_what_a_power_cut_left(temporary) -> None:
     """A folder whose owner is gone is removed; one in use and what is not ours stay."""
     code = (
         "import os, sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
         "from dupt_swarm.node.link import RunFolder\n"
-        "print(RunFolder().path, flush=True); os._exit(1)"
+        "folder = RunFolder(); print(folder.path, flush=True); os._exit(1)"
     )
     command = [sys.executable, "-c", code, str(temporary)]
     left = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
