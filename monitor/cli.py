@@ -48,7 +48,6 @@ from monitor.watcher import Source, Watcher
 @click.option("--host", default="127.0.0.1", help="Address to serve on; 0.0.0.0 for everywhere.")
 @click.option(
     "--allow-host",
-    "allow_hosts",
     metavar="NAME",
     multiple=True,
     show_default="none",
@@ -76,7 +75,7 @@ def main(
     swarm: str,
     invitation: str,
     host: str,
-    allow_hosts: tuple[str, ...],
+    allow_host: tuple[str, ...],
     port: int,
     max_peer_series: int,
     state_dir: Path | None,
@@ -95,7 +94,7 @@ def main(
     from monitor.server import MonitorServer
 
     # The port first: it takes no time to find out that it is taken.
-    with MonitorServer(host, port, allow_hosts=allow_hosts) as server:
+    with MonitorServer(host, port, allow_hosts=allow_host) as server:
         click.echo("looking for the swarm", err=True)
         connect = partial(_connect, initial_peers, invitation)
         with Watcher(connect, swarm, state_dir=folder) as watcher:
