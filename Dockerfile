@@ -17,7 +17,7 @@ COPY pyproject.toml constraints.txt .docker/install_packages.py ./
 
 FROM build AS peer-packages
 ARG TORCH_INDEX=
-RUN /opt/pip/bin/python3 install_packages.py /opt/dupt parquet wikipedia
+RUN /opt/pip/bin/python3 install_packages.py /opt/dupt parquet wikipedia gguf
 
 FROM build AS monitor-packages
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
