@@ -15,12 +15,18 @@ DuptError                      1   something failed; the message names the remed
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 
 def install(extra: str) -> str:
-    """The remedy where a package is missing that comes with ``extra``: no package index has this one."""
-    return f"`pip install -c constraints.txt -e '.[{extra}]'` in the folder of the sources"
+    """The remedy where packages of ``extra`` are missing, for each way to install this program."""
+    from importlib.metadata import requires  # takes as long as all of `--help`
+
+    mark = f'extra == "{extra}"'
+    named = [each.partition(";")[0].strip() for each in requires("dupt_swarm") or () if each.endswith(mark)]
+    packages = shlex.join(named)
+    return f"`pip install {packages}`, after pipx `pipx inject dupt_swarm {packages}`"
 
 
 class DuptError(Exception):
