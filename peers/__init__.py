@@ -20,6 +20,7 @@ address_options  where a peer listens, and which addresses it announces
 interruption     Ctrl-C and SIGTERM
 processes        our programs as child processes, which end with their parent
 checks/          what `check` looks at
+service/         an oracle that starts with the machine
 control/         how the owner reaches a running peer: pause, resume, finish, stop
 screen/          what `join` and the demo show
 metrics/         `--metrics-addr`: a peer's own metrics

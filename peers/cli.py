@@ -20,12 +20,14 @@ COMMANDS = {
     "resume": "Resume a paused peer.",
     "finish": "Have a peer contribute at the end of this round, then leave.",
     "stop": "Have a peer save a checkpoint and leave now.",
+    "service": "Have this machine train whenever it runs.",
     "status": "Show a swarm as it is now.",
     "ledger": "Show who has given what to a swarm, ever.",
     "audit": "Compute past rounds of a swarm again.",
     "demo": "Watch a small swarm learn on this machine.",
 }
 TOGETHER = dict.fromkeys(("pause", "resume", "finish", "stop"), "control.owner")
+TOGETHER |= {"service": "service.commands"}
 
 
 @click.group(

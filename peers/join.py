@@ -24,6 +24,7 @@ from peers.interruption import Interruption
 from peers.screen.facts import About
 from peers.screen.log import Screen, open_screen
 from peers.screen.words import about_left_out, amount
+from peers.service.last_join import LastJoin
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -104,6 +105,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         check = partial(check_data, own)
         with Swarm.join(initial_peers, state_dir, settings, screen.downloading, check) as swarm:
             metrics.joined(swarm, settings)
+            LastJoin.of_this_process(swarm.manifest.swarm_id).save(swarm.folder.path.parent)
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}, {swarm.beginning}")
             swarm.folder.limit(chosen["max_disk"])
             control = PeerControl(swarm, "oracle", settings.name)

@@ -1,0 +1,7 @@
+"""`dupt-peer service`: an oracle that starts with the machine, with the options of the last `join`.
+
+commands     install, uninstall, status
+last_join    what `join` was asked for, kept in the state folder
+systemd      a unit of the user's own
+launchd      the same on a Mac
+"""
