@@ -135,17 +135,19 @@ class Evaluator:
         """End soon: after this batch, without a result. May be called from a signal handler."""
         self._stopping.set()
 
-    def run(self, report: Callable[[Measurement], None]) -> None:
+    def run(self, report: Callable[[Measurement], None], wait: Callable[[], object] = lambda: None) -> None:
         """Measure the current state and then each new one, and publish the results, until stopped.
 
         A state that is outdated before the last one has been measured is passed over.
 
         Args:
             report: called after each measurement.
+            wait: called again and again between them.
         """
         self._measure_and_publish(report)
         while not self._stopping.wait(LOOK_SECONDS):
             self._alive("waiting")
+            wait()
             if self._swarm.catching_up.newer is None:
                 continue
             before = self._swarm.state

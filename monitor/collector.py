@@ -31,6 +31,7 @@ from monitor.watcher import Snapshot
 METRICS = (*SWARM_METRICS, *MONITOR_METRICS)
 VERSIONS_MAX = 9  # any peer can invent versions; a label should have fewer than ten values or so
 DATASETS_MAX = 9  # the same of evaluators
+TASKS_MAX = 20  # the same of their tasks, with their metrics
 
 
 class SwarmCollector(Collector):
@@ -130,6 +131,7 @@ def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
     found = [((name,), evaluation) for name, evaluation in list(view.evaluations.items())[:DATASETS_MAX]]
     yield swarm.EVAL_BPB, _measured((name, evaluation.bits_per_byte) for name, evaluation in found)
     yield swarm.EVAL_ACCURACY, _measured((name, evaluation.accuracy) for name, evaluation in found)
+    yield swarm.EVAL_TASK, [(name, task.value) for name, task in list(view.tasks.items())[:TASKS_MAX]]
     yield swarm.EVAL_TIMESTAMP, [(name, evaluation.time) for name, evaluation in found]
     yield swarm.EVAL_ROUND, [(name, evaluation.round) for name, evaluation in found]
 

@@ -83,6 +83,22 @@ class EvaluationSummary(_Part):
     time: float
 
 
+class TaskSummary(_Part):
+    """A figure of lm-evaluation-harness, as an evaluator found it."""
+
+    task: str
+    metric: str
+    value: float
+    round: int
+
+
+class PublishedSummary(_Part):
+    """Where measured states are published, as their evaluator says: nobody has checked it."""
+
+    evaluator: str = Field(description="name or peer id")
+    url: str = Field(description="http or https")
+
+
 class SampleSummary(_Part):
     """What the model wrote of itself: nobody wrote or checked it, and an evaluator chose the prompt."""
 
@@ -186,6 +202,8 @@ class Summary(_Part):
     tokens_per_second: float
     loss: LossSummary
     evaluations: list[EvaluationSummary]
+    tasks: list[TaskSummary]
+    published: list[PublishedSummary]
     sample: SampleSummary | None = Field(description="of the newest state that has one; null: none")
     peers: PeersSummary
     contributors: ContributorsSummary | None = Field(description="null: the links are not known yet")
@@ -223,6 +241,11 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
             heldout_accuracy=point.heldout_accuracy,
         ),
         evaluations=_evaluations(view),
+        tasks=[TaskSummary(**found.model_dump()) for found in list(view.tasks.values())[:EVALUATIONS_MAX]],
+        published=[
+            PublishedSummary(evaluator=peer.record.name or peer.peer_id, url=peer.record.published_at)
+            for peer in view.publishers[:EVALUATIONS_MAX]
+        ],
         sample=_sample(view),
         peers=_peers(view, speeds),
         contributors=_contributors(snapshot.ledger, view),

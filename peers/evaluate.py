@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,14 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import DuptError, UsageError
-from dupt_swarm.settings import LISTEN_EVERYWHERE, OF_THE_SWARM, EvaluatorSettings, NodeSettings
+from dupt_swarm.node.record import RecordUpdate, TaskResult
+from dupt_swarm.settings import (
+    LISTEN_EVERYWHERE,
+    OF_THE_SWARM,
+    URL_PATTERN,
+    EvaluatorSettings,
+    NodeSettings,
+)
 from peers import options
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control
@@ -24,7 +34,8 @@ from peers.screen.log import Log
 from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
-    from dupt_swarm.evaluator import Evaluator, Measurement
+    from dupt_swarm.evaluator import Measurement
+    from dupt_swarm.models.harness import Harness
     from dupt_swarm.models.publishing import Publisher
     from dupt_swarm.swarm import Swarm
 
@@ -73,11 +84,29 @@ if TYPE_CHECKING:
     help="Also write measured states into DIR: a folder for `transformers` each, and `latest`, a link.",
 )
 @click.option(
-    "--every", type=click.IntRange(1), default=1, show_default=True, help="Publish after so many rounds."
+    "--every",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Publish, and measure on --tasks, after so many rounds.",
 )
 @click.option("--keep", type=click.IntRange(1), default=3, show_default=True, help="How many stay published.")
 @click.option(
     "--gguf", type=click.Choice(TYPES), default=None, help="With a model.gguf in each. [default: none]"
+)
+@click.option(
+    "--published-at",
+    default="",
+    metavar="URL",
+    help="Where others find what is published, for the monitor's page to link to. [default: nowhere]",
+)
+@click.option(
+    "--tasks",
+    type=click.Path(dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Also measure by lm-evaluation-harness on the task that this .yaml describes, in a process of "
+    "lower priority. Repeatable.",
 )
 @click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
 @options.swarm_id
@@ -96,6 +125,8 @@ def command(
     every: int,
     keep: int,
     gguf: str | None,
+    published_at: str,
+    tasks: tuple[Path, ...],
     **chosen: Any,
 ) -> None:
     """Follow a swarm, and measure each new state on a corpus of your own, or of the swarm.
@@ -104,7 +135,7 @@ def command(
     """
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.evaluator import Evaluator, check_prompt, dataset_name
+        from dupt_swarm.evaluator import LOOK_SECONDS, Evaluator, check_prompt, dataset_name
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.swarm import Swarm
@@ -115,7 +146,11 @@ def command(
         check_data(own)
         dataset_name(own)
         check_prompt(own)
-        publisher = _publisher(publish, every, keep, gguf)
+        publisher = _publisher(publish, every, keep, gguf, published_at)
+        if tasks:
+            from dupt_swarm.models.harness import check_tasks
+
+            check_tasks(tasks)
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
@@ -130,40 +165,103 @@ def command(
                 for sentence in (*about_left_out(evaluator.objective.left_out), *evaluator.objective.notes):
                     log.say(sentence)
                 interruption.on_stop(evaluator.stop)
-                _measure(evaluator, once, lambda found: _tell(found, swarm, publisher, log, as_json))
+                with _harness(tasks, every, swarm, device, own.batch_size) as harness:
+                    told = _Told(swarm, publisher, harness, log, as_json)
+                    if not once:
+                        swarm.publish(RecordUpdate(published_at=published_at))
+                        evaluator.run(told.measured, told.look)
+                    elif (found := evaluator.measure()) is not None:
+                        told.measured(found)
+                        while told.look(publish=False) and interruption.received is None:
+                            time.sleep(LOOK_SECONDS)
         log.say("left the swarm")
     interruption.exit_if_received()
 
 
-def _publisher(folder: Path | None, every: int, keep: int, gguf: str | None) -> Publisher | None:
+def _publisher(
+    folder: Path | None, every: int, keep: int, gguf: str | None, published_at: str
+) -> Publisher | None:
     """What writes measured states, if they are to be written."""
     from dupt_swarm.models.publishing import Publisher
 
+    if not re.fullmatch(URL_PATTERN.strip("^$"), published_at):
+        raise UsageError(
+            f"{published_at}: no URL; write it like https://example.org/model", setting="published_at"
+        )
     if folder is not None:
         return Publisher(folder, every, keep, gguf)
     if gguf is not None:
         raise UsageError("say where to publish it", setting=("gguf", "publish"))
+    if published_at:
+        raise UsageError("say what folder is found there", setting=("published_at", "publish"))
     return None
 
 
-def _measure(evaluator: Evaluator, once: bool, tell: Callable[[Measurement], None]) -> None:
-    if not once:
-        evaluator.run(tell)
-    elif (found := evaluator.measure()) is not None:
-        tell(found)
+@contextmanager
+def _harness(
+    tasks: tuple[Path, ...], every: int, swarm: Swarm, device: str, batch_size: int
+) -> Iterator[Harness | None]:
+    """What measures on tasks, if there are any."""
+    from dupt_swarm.models.harness import Harness
 
-
-def _tell(found: Measurement, swarm: Swarm, publisher: Publisher | None, log: Log, as_json: bool) -> None:
-    """Print it, and publish the state if that is due; what goes wrong there is said."""
-    _print(found, as_json)
-    if publisher is None or not publisher.is_due(found.state.round):
+    if not tasks:
+        yield None
         return
+    harness = Harness(tasks, every, swarm.manifest, swarm.folder.path / "tasks", device, batch_size)
     try:
-        written = publisher.publish(swarm, found)
-    except DuptError as error:
-        log.say(f"not published: {message(error)}")
-    else:
-        log.say(f"published {written}" if written else "not published: the swarm has moved on")
+        yield harness
+    finally:
+        harness.close()
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is done with measurements; what goes wrong there is said, and measuring goes on."""
+
+    swarm: Swarm
+    publisher: Publisher | None
+    harness: Harness | None
+    log: Log
+    as_json: bool
+
+    def measured(self, found: Measurement) -> None:
+        """Print it, publish the state if that is due, and measure it on tasks if that is."""
+        _print(found, self.as_json)
+        if self.publisher is not None and self.publisher.is_due(found.state.round):
+            with self._said("not published"):
+                written = self.publisher.publish(self.swarm, found)
+                self.log.say(f"published {written}" if written else "not published: the swarm has moved on")
+        if self.harness is not None and self.harness.is_due(found.state.round):
+            with self._said("not measured on tasks"):
+                self.harness.start(self.swarm, found)
+
+    def look(self, *, publish: bool = True) -> bool:
+        """Print, and ``publish``, the results of tasks once they are there; whether they are yet to come."""
+        if self.harness is None:
+            return False
+        with self._said("not measured on tasks"):
+            if results := self.harness.finished():
+                _print_tasks(results, self.as_json)
+                if publish:
+                    self.swarm.publish(RecordUpdate(tasks=results), now=True)
+        return self.harness.busy
+
+    @contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except DuptError as error:
+            self.log.say(f"{what}: {message(error)}")
+
+
+def _print_tasks(results: Sequence[TaskResult], as_json: bool) -> None:
+    round = results[0].round
+    if as_json:
+        tasks = [one.model_dump(exclude={"round"}) for one in results]
+        click.echo(json.dumps({"round": round, "tasks": tasks}))
+        return
+    figures = ", ".join(f"{one.task} {one.metric} {one.value:.4f}" for one in results)
+    click.echo(f"{time.strftime('%H:%M:%S')}  round {round}  {figures}")
 
 
 def _print(found: Measurement, as_json: bool) -> None:

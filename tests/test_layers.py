@@ -80,7 +80,8 @@ def optional_packages() -> set[str]:
     """Those that not everybody has installed, as pyproject.toml has them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    return {re.split(r"[^\w-]", name)[0] for extra in extras if extra != "dev" for name in extras[extra]}
+    names = (re.split(r"[^\w-]", name)[0] for extra in extras if extra != "dev" for name in extras[extra])
+    return {name.replace("-", "_") for name in names}
 
 
 def has_reason(one: Import, importer: str) -> bool:

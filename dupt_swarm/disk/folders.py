@@ -1,7 +1,8 @@
 """Where a peer keeps its state: a folder per swarm and role, locked by the peer that uses it.
 
 An oracle has <swarm id>, a bootstrap <swarm id>.bootstrap and an evaluator <swarm id>.evaluator, so that
-one of each may run on the same state folder. In each there is
+one of each may run on the same state folder. Beside them lies last-join.json, which is what the last oracle
+was asked for. In each there is
 
 <state dir>/<folder>/  lock            held while a peer runs; says its role
                        identity        the private key
@@ -19,6 +20,7 @@ one of each may run on the same state folder. In each there is
                        checkpoint-<number>/  see `checkpoint`
                        checkpoint-<number>.damaged/  one that could not be read
                        tokens/         the tokenised corpus, or corpora, a folder each
+                       tasks/          the state that an evaluator just now measures on tasks
                        control         the socket by which its owner controls it, while it runs
 """
 

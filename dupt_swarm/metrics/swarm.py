@@ -55,6 +55,13 @@ EVAL_ACCURACY = _swarm(
     "Accuracy of a task's answers that independent evaluators measure, 0 to 1.",
     "dataset",
 )
+EVAL_TASK = _swarm(
+    "eval_task",
+    "gauge",
+    "A figure of lm-evaluation-harness on a task of independent evaluators, in the unit of its metric.",
+    "task",
+    "metric",
+)
 EVAL_TIMESTAMP = _swarm(
     "eval_timestamp_seconds", "gauge", "When an independent evaluator last measured.", "dataset"
 )

@@ -17,10 +17,9 @@ from pathlib import Path
 from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.evaluator import Measurement
 from dupt_swarm.learning.export.gguf import FILE
-from dupt_swarm.learning.export.origin import Evaluated
 from dupt_swarm.models.exporting import export
-from dupt_swarm.models.pulling import origin_of
-from dupt_swarm.models.saved_model import SavedModel, write_shared
+from dupt_swarm.models.measured import write_state
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.swarm import Swarm
 
 LATEST, UNFINISHED = "latest", ".unfinished"
@@ -72,10 +71,9 @@ class Publisher:
         unfinished = self.folder / UNFINISHED
         try:
             shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed
-            (unfinished / "model").mkdir(parents=True)
-            if swarm.save_replica(unfinished / "model").digest != found.state.digest:
+            if not write_state(swarm, found, unfinished / "model"):
                 return None
-            self._export(swarm, found, unfinished)
+            self._export(unfinished)
             written = self.folder / f"round-{found.state.round:08d}"
             (unfinished / "out").rename(written)
             self._point_at(written)
@@ -90,15 +88,8 @@ class Publisher:
             shutil.rmtree(path, ignore_errors=True)
         return written
 
-    def _export(self, swarm: Swarm, found: Measurement, unfinished: Path) -> None:
+    def _export(self, unfinished: Path) -> None:
         """Into the folder `out` there."""
-        origin = origin_of(swarm.manifest, found.state, swarm.view)
-        if found.record is not None:
-            known = found.record.model_dump(exclude={"time", "sample"}, exclude_none=True)
-            own = Evaluated(**known, evaluator=f"{swarm.peer_id[-8:]}, who published it")
-            origin = origin.model_copy(update={"evaluations": (own, *origin.evaluations)})
-        chain = swarm.folder.chain if swarm.folder.chain.exists() else None
-        write_shared(unfinished / "model", swarm.manifest, swarm.tokenizer, origin, chain)
         saved = SavedModel.load(unfinished / "model")
         export(saved, unfinished / "out")
         if self.gguf is not None:

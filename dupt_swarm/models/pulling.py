@@ -10,7 +10,7 @@ from pathlib import Path
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.discovery import observe
 from dupt_swarm.disk.folders import CHAIN_FILE
-from dupt_swarm.learning.export.origin import Evaluated, Origin
+from dupt_swarm.learning.export.origin import Evaluated, Origin, TaskEvaluated
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import SavedModel, new_model_folder, write_shared
 from dupt_swarm.node.commands import Pull
@@ -72,6 +72,11 @@ def origin_of(manifest: Manifest, state: StateName, view: View) -> Origin:
         state_digest=state.digest,
         peers=tuple(sorted(names - {""})),
         evaluations=tuple(map(_evaluated, view.evaluators)),
+        tasks=tuple(
+            TaskEvaluated(**found.model_dump(), evaluator=peer.record.name or peer.peer_id[-8:])
+            for peer in view.evaluators
+            for found in peer.record.tasks
+        ),
         pulled_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         version=VERSION,
     )

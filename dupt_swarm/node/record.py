@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from dupt_swarm.command_line.printable import as_name
 from dupt_swarm.fields import Count, Digest, PeerId
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
-from dupt_swarm.settings import DATASET_PATTERN, PublishedRole
+from dupt_swarm.settings import DATASET_PATTERN, URL_PATTERN, PublishedRole
 
 PeerState = Literal[
     "starting", "syncing", "training", "averaging", "paused", "stopping", "serving", "evaluating"
@@ -65,6 +65,7 @@ Published = Annotated[
 ]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 EXPOSED_MAX = 2
+TASKS_MAX = 8
 
 
 class SampleRecord(BaseModel):
@@ -101,6 +102,17 @@ class EvaluationRecord(BaseModel):
     def figure(self) -> float:
         """What to compare results on one dataset by; less is better."""
         return self.loss_nats if self.bits_per_byte is None else self.bits_per_byte
+
+
+class TaskResult(BaseModel):
+    """One figure of lm-evaluation-harness, which an evaluator ran on the swarm's state of one round."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    task: str = Field(pattern=DATASET_PATTERN)
+    metric: str = Field(pattern=DATASET_PATTERN, description="as the harness calls it, such as `acc`")
+    value: float = Field(ge=-1e6, le=1e6)
+    round: Count
 
 
 class RecordUpdate(BaseModel):
@@ -215,6 +227,14 @@ class RecordUpdate(BaseModel):
         ),
     ] = Field(default=None, description="of a task's answers")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
+    tasks: tuple[TaskResult, ...] = Field(
+        default=(), max_length=TASKS_MAX, description="an evaluator's last results of tasks"
+    )
+    published_at: str = Field(
+        default="",
+        pattern=URL_PATTERN,
+        description="where others find the states that an evaluator publishes",
+    )
     round_sent_bytes: Annotated[
         Count | None,
         Metric(

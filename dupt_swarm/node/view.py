@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, by_reason
-from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord, TaskResult
+
+Result = TypeVar("Result", EvaluationRecord, TaskResult)
+Name = TypeVar("Name", str, tuple[str, str])
 
 SHOWN_MAX = 4  # of whom others tell ill: anybody can invent more
 
@@ -142,15 +145,12 @@ class View:
     @property
     def evaluators(self) -> tuple[Peer, ...]:
         """The evaluators that have measured something."""
-        newest = max(self.peers, key=self._rank_of, default=None)
         return tuple(
             peer
             for peer in self.peers
             if peer.record.role == "evaluator"
             and peer.record.evaluation is not None
-            # Nobody can have measured a round that the swarm has not reached.
-            and newest is not None
-            and peer.record.evaluation.round <= newest.record.round
+            and peer.record.evaluation.round <= self._reached
         )
 
     @property
@@ -162,19 +162,30 @@ class View:
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
         """By dataset, its evaluators' result for the newest round: the median, if there are several."""
-        newest: dict[str, list[EvaluationRecord]] = {}
-        for peer in self.evaluators:
-            found = peer.record.evaluation
-            assert found is not None
-            known = newest.setdefault(found.dataset, [])
-            if not known or found.round > known[0].round:
-                known[:] = [found]
-            elif found.round == known[0].round:
-                known.append(found)
-        return {
-            dataset: sorted(found, key=lambda one: one.figure)[(len(found) - 1) // 2]
-            for dataset, found in sorted(newest.items())
-        }
+        found = (peer.record.evaluation for peer in self.evaluators)
+        return _newest(
+            (one for one in found if one is not None), lambda one: one.dataset, lambda one: one.figure
+        )
+
+    @property
+    def tasks(self) -> dict[tuple[str, str], TaskResult]:
+        """By task and metric, the evaluators' result for the newest round, likewise."""
+        evaluators = (peer.record for peer in self.peers if peer.record.role == "evaluator")
+        found = (one for record in evaluators for one in record.tasks if one.round <= self._reached)
+        return _newest(found, lambda one: (one.task, one.metric), lambda one: one.value)
+
+    @property
+    def _reached(self) -> int:
+        """The round of the newest state: nobody can have measured a later one."""
+        newest = max(self.peers, key=self._rank_of, default=None)
+        return newest.record.round if newest else -1
+
+    @property
+    def publishers(self) -> tuple[Peer, ...]:
+        """The evaluators that say where they publish states."""
+        return tuple(
+            peer for peer in self.peers if peer.record.role == "evaluator" and peer.record.published_at
+        )
 
     def holders(self, digest: str) -> list[str]:
         """Ids of the peers that hold the state ``digest``."""
@@ -225,6 +236,20 @@ class View:
         """Tokens, how many hold the state, and its digest, so that there are no ties."""
         record = peer.record
         return record.swarm_tokens, self._holders[record.state_digest], record.state_digest
+
+
+def _newest(
+    results: Iterable[Result], named: Callable[[Result], Name], figure: Callable[[Result], float]
+) -> dict[Name, Result]:
+    """By what they are ``named`` those of the newest round: the median, if there are several."""
+    newest: dict[Name, list[Result]] = {}
+    for found in results:
+        known = newest.setdefault(named(found), [])
+        if not known or found.round > known[0].round:
+            known[:] = [found]
+        elif found.round == known[0].round:
+            known.append(found)
+    return {name: sorted(found, key=figure)[(len(found) - 1) // 2] for name, found in sorted(newest.items())}
 
 
 def _sampled_round(peer: Peer) -> int | None:

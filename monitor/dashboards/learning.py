@@ -138,6 +138,14 @@ EVALUATION = Row(
             empty="No evaluator: start one with `dupt-peer evaluate`",
         ),
         graph(
+            "Tasks",
+            "Figures of lm-evaluation-harness that independent evaluators find, each in its own unit.",
+            Query("{0}", swarm.EVAL_TASK, legend="{{task}} {{metric}}"),
+            unit="none",
+            width=12,
+            empty="No tasks: give some with `dupt-peer evaluate --tasks`",
+        ),
+        graph(
             "Measurement age",
             "Time since an evaluator last measured.",
             Query("time() - {0}", swarm.EVAL_TIMESTAMP, legend="{{dataset}}"),

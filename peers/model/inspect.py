@@ -176,4 +176,4 @@ def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
     ]
     if origin.peers:
         lines.append(f"  {'peers':<11} {', '.join(origin.peers)}")
-    return lines + [f"  {'evaluated':<11} {one}" for one in origin.evaluations]
+    return lines + [f"  {'evaluated':<11} {one}" for one in (*origin.evaluations, *origin.tasks)]

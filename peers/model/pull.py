@@ -57,7 +57,7 @@ def command(
         f"{folder}: swarm {origin.swarm_id} at round {origin.round}, {origin.swarm_tokens:,} tokens, "
         f"state {origin.state_digest[:12]}"
     )
-    for found in origin.evaluations:
+    for found in (*origin.evaluations, *origin.tasks):
         click.echo(one_line(f"  {found}"))
 
 

@@ -29,6 +29,7 @@ EVERYTHING = {
     "waiting_seconds": 30.0,
 }
 EVALUATION = {"dataset": "wiki", "bits_per_byte": 1.5, "loss_nats": 3.0, "round": 2, "time": NOW - 5}
+TASK = {"task": "arc", "metric": "acc", "value": 0.25, "round": 2}
 OF_A_TASK = {"dataset": "reviews", "accuracy": 0.9, "loss_nats": 0.3, "round": 2, "time": NOW - 5}
 
 
@@ -66,7 +67,7 @@ def test_all_metrics(scrapes: Scrapes) -> None:
     scrapes.see(
         peer("a", **EVERYTHING),
         *(
-            peer(name, role="evaluator", evaluation=found)
+            peer(name, role="evaluator", evaluation=found, tasks=(TASK,))
             for name, found in (("e", EVALUATION), ("f", OF_A_TASK))
         ),
     )

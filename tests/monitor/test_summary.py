@@ -5,9 +5,16 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 import monitor
-from dupt_swarm.node.record import AT_WORK, EvaluationRecord, SampleRecord
+from dupt_swarm.node.record import (
+    AT_WORK,
+    EvaluationRecord,
+    RecordUpdate,
+    SampleRecord,
+    TaskResult,
+)
 from dupt_swarm.node.view import Peer, View
 from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
@@ -41,7 +48,8 @@ def test_public_shape() -> None:
     assert keys(data) == {
         *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
         *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "sample", "peers"),
-        *("health", "history", "objective", "refused", "exposed", "offer", "contributors"),
+        *("health", "history", "objective", "refused", "exposed", "offer", "contributors", "tasks"),
+        "published",
     }
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
@@ -61,6 +69,39 @@ def test_public_shape() -> None:
     assert keys(data["refused"]) == {"messages", "contributions", "records"}
     assert keys(data["health"][0]) == {"name", "level", "text"}
     assert keys(data["history"]) == {field.name for field in fields(Point)}
+
+
+def test_what_evaluators_say_of_tasks_and_where_they_publish() -> None:
+    """Of each task and metric the newest round's median; oracles and rounds yet to come do not count."""
+
+    def judge(peer_id: str, round: int, value: float, **more: Any) -> Peer:
+        results = (TaskResult(task="arc", metric="acc", value=value, round=round),)
+        return peer(peer_id, **{"role": "evaluator", "tasks": results, **more})
+
+    found = summary_of(
+        seen(
+            peer("a"),  # in round 3
+            judge("b", 1, 0.9),
+            judge("c", 3, 0.1),
+            judge("d", 3, 0.2, name="Zoë", published_at="https://example.org/model"),
+            judge("e", 3, 0.3),
+            judge("f", 4, 1.0),
+            judge("g", 3, 0.0, role="oracle", published_at="https://example.org/other"),
+        )
+    )
+    [task] = found.tasks
+    assert (task.task, task.metric, task.value, task.round) == ("arc", "acc", 0.2, 3)
+    [published] = found.published
+    assert (published.evaluator, published.url) == ("Zoë", "https://example.org/model")
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "ftp://x", "https://", "https://a b", "http://\u202e"]
+)
+def test_a_record_holds_no_link_but_to_the_web(url: str) -> None:
+    """Whoever publishes another is refused."""
+    with pytest.raises(ValidationError):
+        RecordUpdate(published_at=url)
 
 
 def test_sample() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord, TaskResult
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.replica.ledger import Entry, Ledger
@@ -19,6 +19,7 @@ from monitor.watcher import Snapshot
 from tests.support.costs import cost_fields
 
 EVIL = "<script>alert(1)</script>"
+EVIL_URL = 'https://example.org/"><script>alert(4)</script>'
 # Markup, what a terminal would obey, changes of direction, emoji, stacked accents, a word without an end.
 EVIL_SAMPLE = (
     "</span></blockquote></script><script>alert(2)</script><img src=x onerror=alert(3)>\n\n"
@@ -97,7 +98,9 @@ class TrainedSwarm:
             time=NOW,
             sample=SampleRecord(prompt=EVIL, text=EVIL_SAMPLE),
         )
-        judge = peer("QmJudge", role="evaluator", name=EVIL, evaluation=evaluation)
+        results = (TaskResult(task="held_out", metric="bits_per_byte", value=1.25, round=2),)
+        says = {"evaluation": evaluation, "tasks": results, "published_at": EVIL_URL}
+        judge = peer("QmJudge", role="evaluator", name=EVIL, **says)
         self.view = View(NOW, (*oracles, judge))
         ids = [peer.peer_id for peer in self.view.oracles]
         entries = (Entry(peer, 900 - 100 * place, 9 - place, 0, 1, 9) for place, peer in enumerate(ids))

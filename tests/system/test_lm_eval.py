@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,10 @@ from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer
 from tests.support.foreign_tokenizers import KEEPING
 from tests.support.lacking import skip
+from tests.support.programs import LISTEN, dupt_model, dupt_peer, start
 from tests.support.saved_models import TEXT, write_model
+from tests.support.smaller import make_smaller
+from tests.support.texts import library
 
 pytestmark = pytest.mark.system
 
@@ -92,12 +97,18 @@ def test_same_bits_per_byte(
     assert harness(lm_eval, exported, tmp_path / "task") == pytest.approx(found.bits_per_byte, abs=1e-5)
 
 
-def harness(lm_eval: list[str], exported: Path, folder: Path) -> float:
-    """The harness' bits per byte of the documents, without the network."""
+def write_task(folder: Path) -> Path:
+    """The task's description, in a new folder with its documents."""
     folder.mkdir()
     (folder / "held_out.yaml").write_text(TASK)
     rows = [json.dumps({"text": document}) + "\n" for document in DOCUMENTS]
     (folder / "documents.jsonl").write_text("".join(rows))
+    return folder / "held_out.yaml"
+
+
+def harness(lm_eval: list[str], exported: Path, folder: Path) -> float:
+    """The harness' bits per byte of the documents, without the network."""
+    write_task(folder)
     command = [
         "run",
         "--model",
@@ -121,3 +132,86 @@ def harness(lm_eval: list[str], exported: Path, folder: Path) -> float:
     figure = json.loads(results.read_text())["results"]["held_out"]["bits_per_byte,none"]
     assert isinstance(figure, float)
     return figure
+
+
+@pytest.fixture
+def swarm(nothing_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Path]]:
+    """The address of a running first peer, and a text."""
+    del nothing_left
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    text = library(tmp_path / "text", "argparse", "inspect", "typing", "tarfile")
+    run = str(tmp_path / "run.toml")
+    done = dupt_peer("new", run, "--preset", "gpt2", "--size", "tiny", "--corpus", str(text))
+    assert done.returncode == 0, done.stderr
+    make_smaller(Path(run))
+    first = start("bootstrap", run, *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
+    assert first.stdout is not None
+    yield json.loads(first.stdout.readline())["addresses"][0], text
+    assert ended(first) == 0
+
+
+def ended(process: subprocess.Popen[str]) -> int:
+    """Its exit code, once it was told to stop."""
+    process.terminate()
+    process.communicate(timeout=60)
+    return process.returncode
+
+
+def results_in(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """What an evaluator has printed of tasks."""
+    return (found for found in map(json.loads, lines) if "tasks" in found)
+
+
+@pytest.mark.usefixtures("lm_eval")
+def test_an_evaluator_measures_on_tasks(lm_eval: list[str], swarm: tuple[str, Path], tmp_path: Path) -> None:
+    """The figure is that of the harness run by hand; all see the newest; the published card has one."""
+    (address, text), task = swarm, write_task(tmp_path / "task")
+    options = ("--initial-peers", address, "--corpus", str(text), "--tasks", str(task), *LISTEN, "--json")
+    done = dupt_peer("evaluate", *options, "--once", "--state-dir", str(tmp_path / "once"))
+    assert done.returncode == 0, done.stderr
+    [found] = results_in(done.stdout.splitlines())
+    assert found["round"] == 0
+    [one] = found["tasks"]
+    assert (one["task"], one["metric"]) == ("held_out", "bits_per_byte")
+    assert dupt_model("pull", "--initial-peers", address, str(tmp_path / "pulled")).returncode == 0
+    exported = tmp_path / "exported"
+    assert dupt_model("export", str(tmp_path / "pulled"), str(exported)).returncode == 0
+    assert one["value"] == pytest.approx(harness(lm_eval, exported, tmp_path / "by hand"), abs=1e-9)
+
+    published, state = tmp_path / "published", tmp_path / "evaluator"
+    places = ("--publish", str(published), "--published-at", "https://example.org/model", "--every", "2")
+    evaluator = start("evaluate", *options, *places, "--state-dir", str(state))
+    oracle = start(
+        *("join", "--initial-peers", address, "--corpus", str(text), *LISTEN),
+        *("--state-dir", str(tmp_path / "oracle"), "--json"),
+    )
+    assert evaluator.stdout is not None
+    results = results_in(evaluator.stdout)
+    rounds = [next(results)["round"] for _ in range(2)]
+    assert rounds[1] >= rounds[0] + 2
+    status = dupt_peer("status", "--initial-peers", address, "--json")
+    [record] = [peer for peer in json.loads(status.stdout)["peers"] if peer["role"] == "evaluator"]
+    assert record["published_at"] == "https://example.org/model"
+    assert [(each["task"], each["round"] >= rounds[1]) for each in record["tasks"]] == [("held_out", True)]
+    cards = [path.read_text() for path in published.glob("round-*/README.md")]
+    assert any("| held\\_out | bits\\_per\\_byte |" in card for card in cards), cards
+
+    # Whatever it does just now; `nothing_left` sees whether the harness has ended with it.
+    assert [ended(process) for process in (evaluator, oracle)] == [0, 0]
+    assert not list(state.glob("*/tasks"))
+
+
+@pytest.mark.usefixtures("lm_eval")
+def test_a_task_that_cannot_be_read_stops_nothing(swarm: tuple[str, Path], tmp_path: Path) -> None:
+    """What is wrong is said, and the state is measured all the same."""
+    (address, text), task = swarm, tmp_path / "wrong.yaml"
+    task.write_text("task: wrong\noutput_type: loglikelihood\n")
+    options = ("--initial-peers", address, "--corpus", str(text), "--tasks", str(task), *LISTEN, "--json")
+    done = dupt_peer("evaluate", *options, "--once", "--state-dir", str(tmp_path / "once"))
+    assert done.returncode == 0
+    assert "not measured on tasks: the harness failed at round 0: " in done.stderr
+    assert json.loads(done.stdout)["bits_per_byte"] > 0
+    done = dupt_peer("evaluate", *options, "--tasks", str(tmp_path / "nowhere.yaml"))
+    assert done.returncode == 2
+    assert "nowhere.yaml: no such file" in done.stderr

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
-from dupt_swarm.learning.export.origin import Evaluated
+from dupt_swarm.learning.export.origin import Evaluated, TaskEvaluated
 from dupt_swarm.manifest import Manifest
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
@@ -34,6 +34,7 @@ def render_card(learned: Learned, form: Format) -> str:
         _origin(learned),
         "## Evaluations",
         _evaluations(origin.evaluations),
+        *([_tasks(origin.tasks)] if origin.tasks else []),
         "## Manifest",
         "What all peers of the swarm shared:"
         if manifest.swarm_id == origin.swarm_id
@@ -132,12 +133,28 @@ def _evaluations(evaluations: Sequence[Evaluated]) -> str:
         )
         for found in evaluations[:ROWS_MAX]
     ]
-    left_out = len(evaluations) - len(rows)
-    return (
-        _table(("dataset", "bits per byte", "nats per token", "accuracy", "round", "evaluator"), rows)
-        + (f"\n\nAnd {left_out:,} more." if left_out else "")
-        + "\n\nEach evaluator published its own figure; nobody else has checked it."
-    )
+    head = ("dataset", "bits per byte", "nats per token", "accuracy", "round", "evaluator")
+    note = "\n\nEach evaluator published its own figure; nobody else has checked it."
+    return _table(head, rows) + _more(len(evaluations) - len(rows)) + note
+
+
+def _tasks(tasks: Sequence[TaskEvaluated]) -> str:
+    rows = [
+        (
+            plain_text(found.task),
+            plain_text(found.metric),
+            _figure(found.value),
+            f"{found.round:,}",
+            plain_text(found.evaluator),
+        )
+        for found in tasks[:ROWS_MAX]
+    ]
+    head = ("task of lm-evaluation-harness", "metric", "value", "round", "evaluator")
+    return _table(head, rows) + _more(len(tasks) - len(rows))
+
+
+def _more(left_out: int) -> str:
+    return f"\n\nAnd {left_out:,} more." if left_out else ""
 
 
 def _figure(value: float | None) -> str:

@@ -33,6 +33,21 @@ class Evaluated(BaseModel):
         return f"{figures} on {self.dataset} at round {self.round} by {self.evaluator}"
 
 
+class TaskEvaluated(BaseModel):
+    """A figure of lm-evaluation-harness that an evaluator found, not necessarily for this state either."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    task: str = Field(pattern=DATASET_PATTERN)
+    metric: str = Field(pattern=DATASET_PATTERN)
+    value: float
+    round: int
+    evaluator: str = Field(description="its name, or the end of its peer id")
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.metric} {self.value:.4f} at round {self.round} by {self.evaluator}"
+
+
 class Origin(BaseModel):
     """The swarm and the state that a model was taken from. Names and figures are what other peers said."""
 
@@ -44,6 +59,7 @@ class Origin(BaseModel):
     state_digest: str
     peers: tuple[str, ...] = Field(default=(), description="oracles and first peers that gave a name")
     evaluations: tuple[Evaluated, ...] = ()
+    tasks: tuple[TaskEvaluated, ...] = ()
     pulled_at: str = Field(default="", description="UTC, ISO 8601; empty: it is a checkpoint")
     version: str = Field(default="", description="of dupt_swarm, which took it")
 

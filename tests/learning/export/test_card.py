@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from dupt_swarm.learning.export.card import CHARACTERS_MAX, NAMES_MAX, ROWS_MAX, render_card
 from dupt_swarm.learning.export.export import FORMATS, choose_format, export
-from dupt_swarm.learning.export.origin import Evaluated, Origin
+from dupt_swarm.learning.export.origin import Evaluated, Origin, TaskEvaluated
 from dupt_swarm.manifest import Manifest
 from tests.learning.export.test_agreement import ODD, POST, PRE, SHAPES, TASKS, TOKENIZER, learned_as
 
@@ -78,6 +78,7 @@ def test_origin() -> None:
         state_digest="ab" * 32,
         peers=("Ada", "Zoë's"),
         evaluations=(figures,),
+        tasks=(TaskEvaluated(task="arc_easy", metric="acc", value=0.25, round=1_200, evaluator="judge"),),
         pulled_at="2026-01-02T03:04:05Z",
         version="0.3.0",
     )
@@ -91,6 +92,7 @@ def test_origin() -> None:
         f"| tokenizer, SHA-256 | {TOKENIZER.sha256} |",
         "| peers with a name | Ada, Zoë's |",
         "| wiki | 1.2346 | 3.2000 | – | 1,100 | judge |",
+        "| arc\\_easy | acc | 0.2500 | 1,200 | judge |",
     ):
         assert f"{row}\n" in card
     assert "<td>2026-01-02T03:04:05Z</td>" in rendered(card)
@@ -126,6 +128,7 @@ def test_strangers_write_nothing() -> None:
         state_digest=EVIL,
         peers=(EVIL, "b"),
         evaluations=(Evaluated(dataset="d", loss_nats=2.0, accuracy=0.5, round=3, evaluator=EVIL),),
+        tasks=(TaskEvaluated(task="t", metric="acc", value=0.5, round=3, evaluator=EVIL),),
         pulled_at=EVIL,
         version=EVIL,
     )
@@ -133,11 +136,11 @@ def test_strangers_write_nothing() -> None:
     assert not re.search(r"<(script|b|a|img|del|strong|em)\b", html)
     assert html.count("<h1>") == 1 and html.count("<hr") == 0
     assert not any(mark in html for mark in "\x1b\u202e")
-    assert html.count("<table>") == 2
+    assert html.count("<table>") == 3
     rows = [row.count("<td>") for row in html.split("<tr>")[2:]]
-    assert set(rows) <= {0, 2, 6}
+    assert set(rows) <= {0, 2, 5, 6}
     shown = "`&lt;/td&gt;&lt;script&gt;alert(1)&lt;/script&gt;` | a # b --- [x](javascript:1)"
-    assert html.count(shown) == 8  # title, swarm, digest, peer, time, version, evaluator, label
+    assert html.count(shown) == 9  # title, swarm, digest, peer, time, version, evaluators, label
 
 
 def test_strangers_do_not_fill_it() -> None:
@@ -151,11 +154,12 @@ def test_strangers_do_not_fill_it() -> None:
         state_digest="d",
         peers=peers,
         evaluations=10_000 * (evaluation,),
+        tasks=10_000 * (TaskEvaluated(task="t", metric="m", value=1.0, round=3, evaluator="e" * 1000),),
     )
     card = card_of(PRE, origin=origin)
-    assert len(card) < 3 * (NAMES_MAX + ROWS_MAX) * CHARACTERS_MAX
+    assert len(card) < 4 * (NAMES_MAX + ROWS_MAX) * CHARACTERS_MAX
     assert "xxx… and 9,900 more |" in card
-    assert "And 9,900 more." in card
+    assert card.count("And 9,900 more.") == 2
 
 
 LANGUAGE_OR_CHOICE: list[dict[str, Any]] = [{}, {"kind": "multiple-choice"}]

@@ -1,0 +1,213 @@
+"""lm-evaluation-harness on a measured state, in a process of lower priority.
+
+    python -m dupt_swarm.models.harness FOLDER    that process: measures the model in FOLDER
+
+What it prints is in FOLDER/log, its results are in FOLDER/results.json as soon as they are whole.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dupt_swarm.errors import DuptError, UsageError, install
+from dupt_swarm.evaluator import Measurement
+from dupt_swarm.learning.export.export import choose_format
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.exporting import export
+from dupt_swarm.models.measured import write_state
+from dupt_swarm.models.saved_model import SavedModel
+from dupt_swarm.node.record import TASKS_MAX, TaskResult
+from dupt_swarm.swarm import Swarm
+
+ASKED_FILE, RESULTS_FILE, LOG_FILE, MODEL = "asked.json", "results.json", "log", "model"
+NICE = 10
+END_SECONDS = 5.0
+
+
+def check_tasks(tasks: Sequence[Path]) -> None:
+    """What can be told before a swarm is joined.
+
+    Raises:
+        UsageError: a file is not there, there are too many, or the harness is not installed.
+    """
+    for path in tasks:
+        if not path.is_file():
+            raise UsageError(f"{path}: no such file; give the .yaml of a task", setting="tasks")
+    if len(tasks) > TASKS_MAX:
+        raise UsageError(f"records have room for {TASKS_MAX} tasks; leave some out", setting="tasks")
+    if any(find_spec(name) is None for name in ("lm_eval", "transformers", "accelerate")):
+        raise UsageError(f"tasks need lm-evaluation-harness: {install('model')}", setting="tasks")
+
+
+class Harness:
+    """Measures one state at a time, while the evaluator goes on."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Path],
+        every: int,
+        manifest: Manifest,
+        folder: Path,
+        device: str,
+        batch_size: int,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            tasks: the harness' descriptions of tasks in YAML; paths in them are relative to them.
+            every: a state is measured when so many rounds have passed since the last one.
+            manifest: of the swarm.
+            folder: made for the model and the results, and removed again.
+            device: for torch.
+            batch_size: sequences at once.
+
+        Raises:
+            UsageError: no program but ours could load the swarm's model.
+        """
+        if manifest.objective.supervised:
+            raise UsageError(
+                f"this swarm learns a task ({manifest.objective.kind}), not language; leave them out",
+                setting="tasks",
+            )
+        if choose_format(None, manifest.model).library != "transformers":
+            raise UsageError(
+                "the harness loads models by transformers, which has no counterpart of this swarm's; leave "
+                "them out",
+                setting="tasks",
+            )
+        self._round: int | None = None
+        self._folder, self._every = folder, every
+        self._asked = {
+            "tasks": [str(path.absolute()) for path in tasks],
+            "device": device,
+            "batch_size": batch_size,
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def is_due(self, round: int) -> bool:
+        """Whether the state of this round is to be measured: none is now, and enough rounds have passed."""
+        return self._process is None and (self._round is None or round >= self._round + self._every)
+
+    def start(self, swarm: Swarm, found: Measurement) -> None:
+        """Begin to measure this state, unless the node has moved on.
+
+        Raises:
+            DuptError: it cannot be written.
+        """
+        self._remove()
+        try:
+            if not write_state(swarm, found, self._folder / "state"):
+                return
+            export(SavedModel.load(self._folder / "state"), self._folder / MODEL)
+            shutil.rmtree(self._folder / "state")
+            (self._folder / ASKED_FILE).write_text(json.dumps(self._asked))
+            with (self._folder / LOG_FILE).open("wb") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "dupt_swarm.models.harness", str(self._folder)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise DuptError(
+                f"{self._folder}: the model cannot be written ({error.strerror or error})"
+            ) from error
+        self._round = found.state.round
+
+    def finished(self) -> tuple[TaskResult, ...]:
+        """The results, once, when they are there; empty before.
+
+        Raises:
+            DuptError: the harness has failed.
+        """
+        if self._process is None or self._process.poll() is None:
+            return ()
+        code, round, self._process = self._process.returncode, self._round or 0, None
+        try:
+            if code:
+                lines = (self._folder / LOG_FILE).read_text(errors="replace").strip().splitlines()
+                raise DuptError(f"the harness failed at round {round}: {lines[-1] if lines else code}")
+            results = json.loads((self._folder / RESULTS_FILE).read_bytes())
+            return tuple(TaskResult(**each, round=round) for each in results)
+        finally:
+            self._remove()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it measures one now."""
+        return self._process is not None
+
+    def close(self) -> None:
+        """End it, and remove its folder."""
+        if self._process is not None:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                os.killpg(self._process.pid, number)
+                try:
+                    self._process.wait(END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    continue
+                break
+            self._process = None
+        self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def main() -> None:
+    """Measure, and write the results."""
+    os.nice(NICE)
+    folder = Path(sys.argv[1])
+    asked = json.loads((folder / ASKED_FILE).read_bytes())
+    # Or the harness' copy of the texts would stay in the user's cache.
+    os.environ.setdefault("HF_DATASETS_CACHE", str(folder / "datasets"))
+    from lm_eval import simple_evaluate
+    from lm_eval.models.huggingface import HFLM
+
+    model = HFLM(
+        str(folder / MODEL),
+        device=asked["device"],
+        batch_size=asked["batch_size"],
+        dtype="float32",
+        add_bos_token=False,
+        logits_cache=False,  # it takes windows for equal that only look so
+    )
+    found: dict[str, Mapping[str, Any]] = {}
+    for path in map(Path, asked["tasks"]):
+        os.chdir(path.parent)
+        found |= simple_evaluate(model, tasks=[str(path)], log_samples=False)["results"]
+    unfinished = folder / f".{RESULTS_FILE}"
+    unfinished.write_text(json.dumps(list(_results(found))[:TASKS_MAX]))
+    unfinished.rename(folder / RESULTS_FILE)
+
+
+def _results(found: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The figures in what the harness returns, as fields of `TaskResult`."""
+    for task, figures in found.items():
+        for key, value in figures.items():
+            metric, comma, filtered = key.partition(",")
+            if not comma or metric.endswith("_stderr") or not isinstance(value, float | int):
+                continue
+            if math.isfinite(value):
+                name = metric if filtered == "none" else f"{metric}-{filtered}"
+                yield {"task": _plain(task), "metric": _plain(name), "value": float(value)}
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^A-Za-z0-9._-]+", "-", name).strip("-._")[:40] or "unnamed"
+
+
+if __name__ == "__main__":
+    main()
