@@ -434,6 +434,17 @@ class Ballots:
             brought.digest in self.stock.held_by.get(peer, ()) for peer in heard
         )
 
+    def _is_lost(self, now: float) -> bool:
+        """Whether nobody can give what was proposed: all who decide are here, and it was with one that crashed."""
+        here = self._here
+        if here.proposal is None or not self.electorate.members <= here.comers.keys() | self._who_left:
+            return False
+        heard = {peer for peer, at in self._heard_at.items() if now - at < self.pace.silence}
+        return any(
+            each.digest not in self.stock.held and heard.isdisjoint(self.stock.holders(each))
+            for each in here.proposal.choice.brought
+        )
+
     def _is_shown(self, report: Report) -> bool:
         """Whether what a promise says was accepted was proposed, as whoever has accepted it can show."""
         accepted, basis = report.promise.accepted, report.basis
@@ -478,7 +489,8 @@ class Ballots:
             return True
         if here.closed is None:
             return now - here.entered > pace.gather + 3 * pace.silence
-        return now - here.closed > pace.exchange + 3 * pace.silence
+        patience = 0.0 if self._is_lost(now) else pace.exchange + 2 * pace.silence
+        return now - here.closed > patience + pace.silence
 
     def _fail(self, now: float) -> None:
         """This ballot brings no state: turn to the next one."""

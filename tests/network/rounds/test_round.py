@@ -8,7 +8,7 @@ from dupt_swarm.network.rounds.ballots import FAILED_MAX, Ballots
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
-from dupt_swarm.replica.link import Brought, Link
+from dupt_swarm.replica.link import Brought, Choice, Link
 from tests.support.members import PACE, Members, after
 from tests.support.words import STATE, brought
 
@@ -264,6 +264,24 @@ def test_ballots_that_fail_for_any_reason_lead_on() -> None:
         members.talk("abc", holds=lambda name, each: name == each.maker, times=1)
         assert members.now < (FAILED_MAX + 2) * (PACE.gather + PACE.exchange + 4 * PACE.silence)
     assert members.rounds["a"].link.choice.weak
+
+
+def test_what_only_a_crashed_peer_had_is_not_waited_for() -> None:
+    """Alone it has accepted a contribution, which is gone: it goes on weakly after a few short ballots."""
+    kept: list[Pledged] = []
+    members = Members("a")
+    round = Round(Ballots(Voice("a", keep=kept.append), STATE, members.electorate, PACE, 0.0))
+    round.bring(brought("a"), 0.0)
+    round.consider(0.0, ())
+    choice = round.to_judge
+    assert choice is not None
+    round.judge(choice, after(choice))
+    again = members.rounds["a"] = Round(Ballots(Voice("a"), STATE, members.electorate, PACE, 0.0, kept[-1]))
+    again.bring(brought("a", 20), 0.0)
+    while again.link is None:
+        members.wait("a", 1, holds=lambda *_: False)
+        assert members.now < (FAILED_MAX + 1) * (PACE.silence + 2)
+    assert again.link.choice == Choice((brought("a", 20),), weak=True)
 
 
 def test_what_was_signed_outlives_a_crash() -> None:
