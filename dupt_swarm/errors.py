@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 
 def install(extra: str) -> str:
-    """The remedy where packages of ``extra`` are missing, for each way to install this program."""
+    """The remedy where packages of ``extra`` are missing, after an installation by pip or by pipx."""
     from importlib.metadata import requires  # takes as long as all of `--help`
 
     mark = f'extra == "{extra}"'

@@ -78,8 +78,8 @@ LISTEN_EVERYWHERE = ("/ip4/0.0.0.0/tcp/0", "/ip4/0.0.0.0/udp/0/quic-v1")
 RELAY_BYTES_MIN = 1 << 30  # of a relay that peers choose; libp2p's default are 128 KiB
 OF_THE_SWARM = "swarm"  # for a corpus' path: the text that the swarm offers
 BATCH_SIZE = 16  # sequences at once, where nothing else is said and no GPU has room for more
-# Where an evaluator publishes states: a link that others are shown as it is.
-URL_PATTERN = r"^(https?://[!-~]{1,150})?$"
+# Where an evaluator publishes states, as a link. What stands before an @ would look like the host.
+URL_PATTERN = r"^(https?://[!-?A-~]{1,150})?$"
 DATASET_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"  # what an evaluator may call its corpus
 
 

@@ -24,6 +24,7 @@ from monitor.history import History, Point
 from monitor.tally import Totals
 from monitor.watcher import Snapshot
 
+TASKS_LISTED_MAX = 20
 PEERS_LISTED_MAX = 30
 EVALUATIONS_MAX = 5
 HISTORY_MAX = 300
@@ -241,7 +242,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
             heldout_accuracy=point.heldout_accuracy,
         ),
         evaluations=_evaluations(view),
-        tasks=[TaskSummary(**found.model_dump()) for found in list(view.tasks.values())[:EVALUATIONS_MAX]],
+        tasks=[TaskSummary(**found.model_dump()) for found in list(view.tasks.values())[:TASKS_LISTED_MAX]],
         published=[
             PublishedSummary(evaluator=peer.record.name or peer.peer_id, url=peer.record.published_at)
             for peer in view.publishers[:EVALUATIONS_MAX]

@@ -166,13 +166,14 @@ def command(
                     log.say(sentence)
                 interruption.on_stop(evaluator.stop)
                 with _harness(tasks, every, swarm, device, own.batch_size) as harness:
-                    told = _Told(swarm, publisher, harness, log, as_json)
+                    told = _Told(swarm, publisher, harness, log, as_json, once)
                     if not once:
                         swarm.publish(RecordUpdate(published_at=published_at))
                         evaluator.run(told.measured, told.look)
                     elif (found := evaluator.measure()) is not None:
                         told.measured(found)
-                        while told.look(publish=False) and interruption.received is None:
+                        while told.look() and interruption.received is None:
+                            control.beat("measuring", swarm.state.round)
                             time.sleep(LOOK_SECONDS)
         log.say("left the swarm")
     interruption.exit_if_received()
@@ -216,13 +217,14 @@ def _harness(
 
 @dataclass(frozen=True)
 class _Told:
-    """What is done with measurements; what goes wrong there is said, and measuring goes on."""
+    """What is done with measurements; except ``once``, what goes wrong is said, and measuring goes on."""
 
     swarm: Swarm
     publisher: Publisher | None
     harness: Harness | None
     log: Log
     as_json: bool
+    once: bool
 
     def measured(self, found: Measurement) -> None:
         """Print it, publish the state if that is due, and measure it on tasks if that is."""
@@ -233,16 +235,17 @@ class _Told:
                 self.log.say(f"published {written}" if written else "not published: the swarm has moved on")
         if self.harness is not None and self.harness.is_due(found.state.round):
             with self._said("not measured on tasks"):
-                self.harness.start(self.swarm, found)
+                if not self.harness.start(self.swarm, found):
+                    self.log.say("not measured on tasks: the swarm has moved on")
 
-    def look(self, *, publish: bool = True) -> bool:
-        """Print, and ``publish``, the results of tasks once they are there; whether they are yet to come."""
+    def look(self) -> bool:
+        """Print and publish the results of tasks once they are there; whether they are yet to come."""
         if self.harness is None:
             return False
         with self._said("not measured on tasks"):
             if results := self.harness.finished():
                 _print_tasks(results, self.as_json)
-                if publish:
+                if not self.once:
                     self.swarm.publish(RecordUpdate(tasks=results), now=True)
         return self.harness.busy
 
@@ -251,6 +254,8 @@ class _Told:
         try:
             yield
         except DuptError as error:
+            if self.once:
+                raise
             self.log.say(f"{what}: {message(error)}")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.errors import DuptError
 from dupt_swarm.manifest.layout import count_values
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import LISTEN_EVERYWHERE, Hours, NodeSettings, OracleSettings, WeightedCorpus
@@ -105,13 +106,13 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         check = partial(check_data, own)
         with Swarm.join(initial_peers, state_dir, settings, screen.downloading, check) as swarm:
             metrics.joined(swarm, settings)
-            LastJoin.of_this_process(swarm.manifest.swarm_id).save(swarm.folder.path.parent)
             screen.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}, {swarm.beginning}")
             swarm.folder.limit(chosen["max_disk"])
             control = PeerControl(swarm, "oracle", settings.name)
             with serve_control(swarm.folder.path, control.actions):
                 progress = control.beaten_by(screen.preparing)
                 oracle = Oracle(swarm, own, progress)
+                _remember(swarm, screen)
                 if chosen["metrics_addr"] is not None:
                     metrics.trains(oracle, device)
                 interruption.on_stop(oracle.stop)
@@ -129,6 +130,14 @@ def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMet
     control.beat(status.state, status.round, str(status.activity))
     metrics.report(status)
     screen.show(status, swarm.view, swarm.traffic)
+
+
+def _remember(swarm: Swarm, screen: Screen) -> None:
+    """Keep what this was asked for, now that it works; without that it trains all the same."""
+    try:
+        LastJoin.of_this_process(swarm.manifest.swarm_id).save(swarm.folder.path.parent)
+    except (DuptError, OSError, ValueError) as error:
+        screen.say(f"`dupt-peer service` will not know of this: {error}")
 
 
 def _begin(screen: Screen, about: About, objective: TrainingObjective) -> None:

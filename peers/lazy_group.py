@@ -63,6 +63,8 @@ class LazyGroup(click.Group):
 
 def _name_variables(command: click.Command, prefix: str) -> None:
     """Have each option set by a variable named like it: click names it like the parameter."""
+    for name, sub in command.commands.items() if isinstance(command, click.Group) else ():
+        _name_variables(sub, f"{prefix}_{name.upper()}")
     for option in command.params:
         flag = max(option.opts, key=len).lstrip("-").replace("-", "_")
         if isinstance(option, click.Option) and flag != option.name:

@@ -12,6 +12,8 @@ PROGRAMS = {"DUPT_PEER": peer, "DUPT_MODEL": model}
 
 def assert_variables(command: click.Command, context: click.Context, prefix: str, monkeypatch) -> None:
     """Each of the command's options is set by a variable with this beginning and the option's own name."""
+    for name, sub in command.commands.items() if isinstance(command, click.Group) else ():
+        assert_variables(sub, click.Context(sub, context, info_name=name), f"{prefix}_{name}", monkeypatch)
     for option in command.params:
         if isinstance(option, click.Option):
             [flag] = [each for each in option.opts if each.startswith("--")]

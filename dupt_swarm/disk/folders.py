@@ -274,6 +274,15 @@ def _write_secret(path: Path, text: str) -> None:
     path.write_text(f"{text}\n")
 
 
+def is_in_use(folder: Path) -> bool:
+    """Whether a peer has this swarm folder now."""
+    try:
+        with (folder / LOCK).open("a") as lock:
+            return not _try_lock(lock)
+    except FileNotFoundError:
+        return False
+
+
 def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

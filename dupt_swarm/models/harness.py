@@ -8,14 +8,15 @@ What it prints is in FOLDER/log, its results are in FOLDER/results.json as soon 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.exporting import export
 from dupt_swarm.models.measured import write_state
 from dupt_swarm.models.saved_model import SavedModel
-from dupt_swarm.node.record import TASKS_MAX, TaskResult
+from dupt_swarm.node.record import TASK_VALUE_MAX, TASKS_MAX, TaskResult
 from dupt_swarm.swarm import Swarm
 
 ASKED_FILE, RESULTS_FILE, LOG_FILE, MODEL = "asked.json", "results.json", "log", "model"
@@ -99,8 +100,8 @@ class Harness:
         """Whether the state of this round is to be measured: none is now, and enough rounds have passed."""
         return self._process is None and (self._round is None or round >= self._round + self._every)
 
-    def start(self, swarm: Swarm, found: Measurement) -> None:
-        """Begin to measure this state, unless the node has moved on.
+    def start(self, swarm: Swarm, found: Measurement) -> bool:
+        """Begin to measure this state; False: the node has moved on.
 
         Raises:
             DuptError: it cannot be written.
@@ -108,14 +109,15 @@ class Harness:
         self._remove()
         try:
             if not write_state(swarm, found, self._folder / "state"):
-                return
+                self._remove()
+                return False
             export(SavedModel.load(self._folder / "state"), self._folder / MODEL)
             shutil.rmtree(self._folder / "state")
             (self._folder / ASKED_FILE).write_text(json.dumps(self._asked))
             with (self._folder / LOG_FILE).open("wb") as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "dupt_swarm.models.harness", str(self._folder)],
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,  # it ends when that is closed, and so with us
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
@@ -125,24 +127,32 @@ class Harness:
                 f"{self._folder}: the model cannot be written ({error.strerror or error})"
             ) from error
         self._round = found.state.round
+        return True
 
     def finished(self) -> tuple[TaskResult, ...]:
         """The results, once, when they are there; empty before.
 
         Raises:
-            DuptError: the harness has failed.
+            DuptError: the harness has failed, or found no figure that a record has room for.
         """
         if self._process is None or self._process.poll() is None:
             return ()
-        code, round, self._process = self._process.returncode, self._round or 0, None
+        code, round = self._process.returncode, self._round or 0
+        self._end()
         try:
             if code:
                 lines = (self._folder / LOG_FILE).read_text(errors="replace").strip().splitlines()
-                raise DuptError(f"the harness failed at round {round}: {lines[-1] if lines else code}")
+                last = lines[-1] if lines else "it said nothing"
+                raise DuptError(f"the harness failed at round {round} (exit code {code}): {last}")
             results = json.loads((self._folder / RESULTS_FILE).read_bytes())
-            return tuple(TaskResult(**each, round=round) for each in results)
+            found = tuple(TaskResult(**each, round=round) for each in results)
+        except (OSError, ValueError, TypeError) as error:
+            raise DuptError(f"the harness left no results at round {round} ({error})") from error
         finally:
             self._remove()
+        if not found:
+            raise DuptError(f"the harness found no figure at round {round}; give its tasks metrics")
+        return found
 
     @property
     def busy(self) -> bool:
@@ -153,14 +163,20 @@ class Harness:
         """End it, and remove its folder."""
         if self._process is not None:
             for number in (signal.SIGTERM, signal.SIGKILL):
-                os.killpg(self._process.pid, number)
+                with suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
                 try:
                     self._process.wait(END_SECONDS)
                 except subprocess.TimeoutExpired:
                     continue
                 break
-            self._process = None
+            self._end()
         self._remove()
+
+    def _end(self) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.close()
+        self._process = None
 
     def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -168,6 +184,7 @@ class Harness:
 
 def main() -> None:
     """Measure, and write the results."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.nice(NICE)
     folder = Path(sys.argv[1])
     asked = json.loads((folder / ASKED_FILE).read_bytes())
@@ -193,6 +210,12 @@ def main() -> None:
     unfinished.rename(folder / RESULTS_FILE)
 
 
+def _end_with_parent() -> None:
+    """However that ends: the pipe to us is closed then."""
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGKILL)
+
+
 def _results(found: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """The figures in what the harness returns, as fields of `TaskResult`."""
     for task, figures in found.items():
@@ -200,7 +223,7 @@ def _results(found: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]
             metric, comma, filtered = key.partition(",")
             if not comma or metric.endswith("_stderr") or not isinstance(value, float | int):
                 continue
-            if math.isfinite(value):
+            if abs(value) <= TASK_VALUE_MAX:  # and it is a number at all
                 name = metric if filtered == "none" else f"{metric}-{filtered}"
                 yield {"task": _plain(task), "metric": _plain(name), "value": float(value)}
 

@@ -23,7 +23,7 @@ def write_state(swarm: Swarm, found: Measurement, folder: Path) -> bool:
     origin = origin_of(swarm.manifest, found.state, swarm.view)
     if found.record is not None:
         known = found.record.model_dump(exclude={"time", "sample"}, exclude_none=True)
-        own = Evaluated(**known, evaluator=f"{swarm.peer_id[-8:]}, who took it")
+        own = Evaluated(**known, evaluator=f"{swarm.peer_id[-8:]}, who measured it")
         origin = origin.model_copy(update={"evaluations": (own, *origin.evaluations)})
     chain = swarm.folder.chain if swarm.folder.chain.exists() else None
     write_shared(folder, swarm.manifest, swarm.tokenizer, origin, chain)

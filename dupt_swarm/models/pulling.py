@@ -74,8 +74,8 @@ def origin_of(manifest: Manifest, state: StateName, view: View) -> Origin:
         evaluations=tuple(map(_evaluated, view.evaluators)),
         tasks=tuple(
             TaskEvaluated(**found.model_dump(), evaluator=peer.record.name or peer.peer_id[-8:])
-            for peer in view.evaluators
-            for found in peer.record.tasks
+            for peer in view.peers
+            for found in view.tasks_of(peer)
         ),
         pulled_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         version=VERSION,

@@ -65,7 +65,7 @@ Published = Annotated[
 ]
 SAMPLE_BYTES_MAX = 600  # of UTF-8, prompt and text together
 EXPOSED_MAX = 2
-TASKS_MAX = 8
+TASKS_MAX, TASK_VALUE_MAX = 8, 1e9
 
 
 class SampleRecord(BaseModel):
@@ -111,7 +111,7 @@ class TaskResult(BaseModel):
 
     task: str = Field(pattern=DATASET_PATTERN)
     metric: str = Field(pattern=DATASET_PATTERN, description="as the harness calls it, such as `acc`")
-    value: float = Field(ge=-1e6, le=1e6)
+    value: float = Field(ge=-TASK_VALUE_MAX, le=TASK_VALUE_MAX)
     round: Count
 
 

@@ -150,7 +150,7 @@ class View:
             for peer in self.peers
             if peer.record.role == "evaluator"
             and peer.record.evaluation is not None
-            and peer.record.evaluation.round <= self._reached
+            and peer.record.evaluation.round <= self.reached
         )
 
     @property
@@ -170,22 +170,28 @@ class View:
     @property
     def tasks(self) -> dict[tuple[str, str], TaskResult]:
         """By task and metric, the evaluators' result for the newest round, likewise."""
-        evaluators = (peer.record for peer in self.peers if peer.record.role == "evaluator")
-        found = (one for record in evaluators for one in record.tasks if one.round <= self._reached)
-        return _newest(found, lambda one: (one.task, one.metric), lambda one: one.value)
+        return _newest(
+            (one for peer in self.peers for one in self.tasks_of(peer)),
+            lambda one: (one.task, one.metric),
+            lambda one: one.value,
+        )
 
-    @property
-    def _reached(self) -> int:
+    def tasks_of(self, peer: Peer) -> tuple[TaskResult, ...]:
+        """What one says of tasks, if it is an evaluator, of rounds that the swarm has reached."""
+        if peer.record.role != "evaluator":
+            return ()
+        return tuple(one for one in peer.record.tasks if one.round <= self.reached)
+
+    @cached_property
+    def reached(self) -> int:
         """The round of the newest state: nobody can have measured a later one."""
         newest = max(self.peers, key=self._rank_of, default=None)
         return newest.record.round if newest else -1
 
     @property
     def publishers(self) -> tuple[Peer, ...]:
-        """The evaluators that say where they publish states."""
-        return tuple(
-            peer for peer in self.peers if peer.record.role == "evaluator" and peer.record.published_at
-        )
+        """Those of them that say where they publish states."""
+        return tuple(peer for peer in self.evaluators if peer.record.published_at)
 
     def holders(self, digest: str) -> list[str]:
         """Ids of the peers that hold the state ``digest``."""

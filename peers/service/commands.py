@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -9,10 +10,9 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.disk.files import write_atomically
-from dupt_swarm.disk.folders import default_state_dir, folder_of
+from dupt_swarm.disk.folders import default_state_dir, folder_of, is_in_use
 from dupt_swarm.errors import DuptError, UsageError
 from peers import options
-from peers.control.client import ask
 from peers.service.last_join import LastJoin
 from peers.service.launchd import Launchd
 from peers.service.systemd import Systemd
@@ -30,26 +30,25 @@ def service() -> None:
 
 @service.command("install")
 @options.state_dir
-@click.option("--print", "only_print", is_flag=True, help="Print what would be written, and change nothing.")
+@click.option("--print", "print_", is_flag=True, help="Print what would be written, and change nothing.")
 @command_errors
-def install(state_dir: Path | None, only_print: bool) -> None:
+def install(state_dir: Path | None, print_: bool) -> None:
     """Start a service that does what the last `join` did, now and from now on.
 
     It takes the place of one that is there.
     """
     folder, manager = state_dir or default_state_dir(), manager_here()
     last = LastJoin.load(folder)
-    if only_print:
+    if print_:
         click.echo(manager.text(last), nl=False)
         return
     manager.check()
-    if not manager.runs():
-        _check_free(folder, last.swarm_id)
+    _check(folder, last, manager)
     manager.path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(manager.path, lambda path: _write(path, manager.text(last)))
     manager.start()
-    click.echo(f"wrote {manager.path}, and started it: {' '.join(last.command)}", err=True)
-    click.echo(manager.after, err=True)
+    click.echo(f"wrote {manager.path}; now runs: {shlex.join(last.command)}", err=True)
+    click.echo(f"{manager.after}\nto see whether all is well: dupt-peer service status", err=True)
 
 
 @service.command("uninstall")
@@ -82,19 +81,23 @@ def _installed() -> Systemd | Launchd:
     return manager
 
 
-def _check_free(state_dir: Path, swarm_id: str) -> None:
-    """Two would want the same folder.
+def _check(state_dir: Path, last: LastJoin, manager: Systemd | Launchd) -> None:
+    """Whether the service could do what it should.
 
     Raises:
-        UsageError: an oracle uses it now.
+        UsageError: the folder where that was typed is gone, or another peer uses the one that it needs.
     """
-    try:
-        ask(folder_of(state_dir, swarm_id, "oracle"), "status")
-    except OSError:
-        return
-    raise UsageError(
-        f"an oracle of {swarm_id} runs here; end it with `dupt-peer stop`, then install the service"
-    )
+    if not last.directory.is_dir():
+        raise UsageError(
+            f"{last.directory}, where `join` was last typed, is gone; make it, or join once more"
+        )
+    folder = folder_of(state_dir, last.swarm_id, "oracle")
+    own = manager.runs() and last.swarm_id.encode() in manager.path.read_bytes()
+    if is_in_use(folder) and not own:
+        raise UsageError(
+            f"an oracle of {last.swarm_id} uses {folder}; end it with `dupt-peer stop`, and install the "
+            "service once it has left"
+        )
 
 
 def _write(path: Path, text: bytes) -> None:

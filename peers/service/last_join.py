@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,8 +62,10 @@ class LastJoin(BaseModel, frozen=True):
             return cls.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             raise DuptError(
-                f"nobody has joined a swarm from {state_dir}; run `dupt-peer join` once as you want it, and "
-                "end it with Ctrl-C when it trains"
+                f"nobody has joined a swarm from {state_dir}: choose the folder in which `dupt-peer join` "
+                "keeps its state, or run `dupt-peer join` once as you want it, and end it with Ctrl-C when "
+                "it trains",
+                setting="state_dir",
             ) from None
         except (OSError, ValidationError) as error:
             raise DuptError(
@@ -85,8 +88,8 @@ class LastJoin(BaseModel, frozen=True):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The words to start it with; the program is that of this installation."""
-        return (str(Path(sys.executable).with_name("dupt-peer")), *self.arguments)
+        """The words to start it with; the program is the one that runs now."""
+        return (str(Path(shutil.which(sys.argv[0]) or sys.argv[0]).absolute()), *self.arguments)
 
 
 def _without(words: Sequence[str], option: str) -> tuple[str, ...]:

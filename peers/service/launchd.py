@@ -37,6 +37,7 @@ class Launchd:
         return plistlib.dumps(
             {
                 "Label": LABEL,
+                "Comment": f"Oracle of the DUPT swarm {last.swarm_id}",
                 "ProgramArguments": [*last.command],
                 "WorkingDirectory": str(last.directory),
                 "EnvironmentVariables": last.variables,
@@ -74,8 +75,7 @@ class Launchd:
         Raises:
             DuptError: launchd refuses that.
         """
-        if self.runs():
-            self.stop()
+        self.stop()
         self._do("bootstrap", self._domain, str(self.path))
 
     def stop(self) -> None:
@@ -84,7 +84,8 @@ class Launchd:
         Raises:
             DuptError: launchd refuses that.
         """
-        self._do("bootout", f"{self._domain}/{LABEL}")
+        if self.runs():
+            self._do("bootout", f"{self._domain}/{LABEL}")
 
     def forget(self) -> None:
         """The file at `path` is gone; launchd has forgotten it when it stopped."""

@@ -40,7 +40,7 @@ IOWeight=20
 [Install]
 WantedBy=default.target
 """
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "%": "%%"})
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "%": "%%"})
 
 
 class Systemd:

@@ -76,7 +76,8 @@ def test_what_evaluators_say_of_tasks_and_where_they_publish() -> None:
 
     def judge(peer_id: str, round: int, value: float, **more: Any) -> Peer:
         results = (TaskResult(task="arc", metric="acc", value=value, round=round),)
-        return peer(peer_id, **{"role": "evaluator", "tasks": results, **more})
+        evaluation = EvaluationRecord(dataset="a", loss_nats=1.0, round=min(round, 3), time=NOW)
+        return peer(peer_id, **{"role": "evaluator", "tasks": results, "evaluation": evaluation, **more})
 
     found = summary_of(
         seen(
@@ -96,7 +97,7 @@ def test_what_evaluators_say_of_tasks_and_where_they_publish() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["javascript:alert(1)", "ftp://x", "https://", "https://a b", "http://\u202e"]
+    "url", ["javascript:alert(1)", "ftp://x", "https://", "https://a b", "http://\u202e", "http://a@b"]
 )
 def test_a_record_holds_no_link_but_to_the_web(url: str) -> None:
     """Whoever publishes another is refused."""

@@ -33,7 +33,7 @@ def test_a_join_is_remembered_and_a_service_would_repeat_it(
     words = ("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN)
     token = ("--invitation", "dupt-secret")
     process = start(*words, *token, "--state-dir", str(state), DUPT_PEER_JOIN_NICE="1")
-    wait_for_line(process, "joined ")
+    wait_for_line(process, "GPT ")
     place = ("--state-dir", str(state))
     other = {"XDG_CONFIG_HOME": str(tmp_path / "config"), **NO_MANAGER}
     done = dupt_peer("service", "install", *place, **other)

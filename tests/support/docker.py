@@ -44,8 +44,7 @@ ip route add default dev own0
 FIRST_PROCESS = """
 "$@" &
 trap "kill $!" TERM
-wait $!
-wait $!
+wait $! || wait $! || true
 """
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 TRIXIE = "http://deb.debian.org/debian trixie main"
@@ -245,17 +244,18 @@ def package_index(folder: Path) -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Served, directory=str(folder))) as server:
 
         def there(found: re.Match[str]) -> str:
-            # Two levels down: an index refers to files beside it.
-            top = Path(*Path(found[1]).parts[1:3])
-            (folder / top).parent.mkdir(parents=True, exist_ok=True)
-            if not (folder / top).exists():
-                (folder / top).symlink_to(Path("/") / top)
-            return f"http://127.0.0.1:{server.server_port}{found[1]}/"
+            path = Path(found[2])
+            top = path.parent if found[1] else path  # an index refers to files beside it
+            link = folder / top.relative_to("/")
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.exists():
+                link.symlink_to(top)
+            return f"http://127.0.0.1:{server.server_port}{path}/"
 
         lines = ["[global]", "trusted-host = 127.0.0.1"]
         for key, value in options.items():
             if key not in ("cert", "constraint"):
-                lines.append(f"{key} = " + re.sub(r"(?<!\S)(?:file://)?(/\S+)", there, value))
+                lines.append(f"{key} = " + re.sub(r"(?<!\S)(file://)?(/\S+)", there, value))
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield "\n".join([*lines, ""])

@@ -209,8 +209,8 @@ def test_a_task_that_cannot_be_read_stops_nothing(swarm: tuple[str, Path], tmp_p
     task.write_text("task: wrong\noutput_type: loglikelihood\n")
     options = ("--initial-peers", address, "--corpus", str(text), "--tasks", str(task), *LISTEN, "--json")
     done = dupt_peer("evaluate", *options, "--once", "--state-dir", str(tmp_path / "once"))
-    assert done.returncode == 0
-    assert "not measured on tasks: the harness failed at round 0: " in done.stderr
+    assert done.returncode == 1
+    assert "the harness failed at round 0 (exit code 1): " in done.stderr
     assert json.loads(done.stdout)["bits_per_byte"] > 0
     done = dupt_peer("evaluate", *options, "--tasks", str(tmp_path / "nowhere.yaml"))
     assert done.returncode == 2

@@ -17,6 +17,7 @@ CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
 # Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
 PUNCTUATION = re.compile(r"([!-&(-+./:-@\[-`{-~])")
 
+UNCHECKED = "Each evaluator published its own figure; nobody else has checked it."
 HUB_NAME = "text-generation"  # what Hugging Face's hub calls a language model's pipeline
 
 
@@ -35,6 +36,7 @@ def render_card(learned: Learned, form: Format) -> str:
         "## Evaluations",
         _evaluations(origin.evaluations),
         *([_tasks(origin.tasks)] if origin.tasks else []),
+        *([UNCHECKED] if origin.evaluations or origin.tasks else []),
         "## Manifest",
         "What all peers of the swarm shared:"
         if manifest.swarm_id == origin.swarm_id
@@ -134,8 +136,7 @@ def _evaluations(evaluations: Sequence[Evaluated]) -> str:
         for found in evaluations[:ROWS_MAX]
     ]
     head = ("dataset", "bits per byte", "nats per token", "accuracy", "round", "evaluator")
-    note = "\n\nEach evaluator published its own figure; nobody else has checked it."
-    return _table(head, rows) + _more(len(evaluations) - len(rows)) + note
+    return _table(head, rows) + _more(len(evaluations) - len(rows))
 
 
 def _tasks(tasks: Sequence[TaskEvaluated]) -> str:

@@ -24,7 +24,8 @@ from dupt_swarm.replica.plain import unpack
 from dupt_swarm.replica.signed import peer_id_of_key, read_signed, sign
 
 KIND = "record"
-# An honest one has 1,000 to 1,900 with its key and its signature, and 400 more with a credential.
+# An honest one has 1,000 to 1,900 with its key and its signature, 400 more with a credential, and an
+# evaluator's up to 130 more for each task.
 RECORD_BYTES_MAX = 3584
 RECORDS_MAX = 1024
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
@@ -205,10 +206,13 @@ def _read(content: object) -> PeerRecord:
 
 
 def _sign(key: RSAPrivateKey, swarm_id: str, record: PeerRecord, expires: float) -> bytes:
-    """``record`` as it travels: without the sample where it would be longer than others accept."""
+    """``record`` as it travels: without the sample, then fewer tasks, if others would find it too long."""
     content: dict[str, Any] = {"swarm": swarm_id, "expires": expires, "record": record.published()}
     data = sign(key, KIND, content)
     if len(data) > RECORD_BYTES_MAX and content["record"].get("evaluation", {}).pop("sample", None):
+        data = sign(key, KIND, content)
+    while len(data) > RECORD_BYTES_MAX and content["record"].get("tasks"):
+        content["record"]["tasks"].pop()
         data = sign(key, KIND, content)
     if len(data) > RECORD_BYTES_MAX:
         raise ValueError("nobody would accept this record: it is too long")

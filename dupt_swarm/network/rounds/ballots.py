@@ -435,7 +435,7 @@ class Ballots:
         )
 
     def _is_lost(self, now: float) -> bool:
-        """Whether nobody can give what was proposed: all who decide are here, and it was with one that crashed."""
+        """Whether nobody can give what was proposed, though all who decide are here."""
         here = self._here
         if here.proposal is None or not self.electorate.members <= here.comers.keys() | self._who_left:
             return False
