@@ -15,7 +15,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, Records
 from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
-from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord
+from dupt_swarm.node.record import EXPOSED_MAX, TASKS_MAX, PeerRecord, TaskResult
 from dupt_swarm.replica.signed import read_signed, sign
 from tests.support.signed_records import id_of, many_keys, signed_record
 
@@ -127,6 +127,15 @@ def test_an_evaluators_record(theirs, make) -> None:
     assert signed.record.evaluation.model_dump() == found
 
 
+def test_tasks_of_an_evaluator(believes, make) -> None:
+    """As many as there is room for, with figures of any usual size."""
+    result = {"task": "arc", "metric": "acc", "value": 0.25, "round": 3}
+    assert believes(make(role="evaluator", tasks=TASKS_MAX * [result]))
+    assert not believes(make(role="evaluator", tasks=(TASKS_MAX + 1) * [result]))
+    for wrong in ({"value": 1e10}, {"value": float("nan")}, {"task": "<b>"}, {"metric": ""}, {"round": -1}):
+        assert not believes(make(role="evaluator", tasks=[result | wrong]))
+
+
 def test_a_sample_is_bounded(believes, make) -> None:
     """What the model said has at most 600 bytes with its prompt, and is valid Unicode."""
 
@@ -160,6 +169,24 @@ def test_a_sample_gives_way(manifest, mine, theirs, make) -> None:
     assert not theirs.take([make(**long.published())])
     [(found, _)] = theirs.take([own.publish(mine, long).data])
     assert found.record.evaluation.model_dump(exclude_none=True) == EVALUATION
+
+
+def test_tasks_give_way_too(manifest, mine, theirs, make) -> None:
+    """Of more than there is room for, the first are published."""
+    rest = {name: LONGEST[name] for name in ("name", "device", "credential")}
+    results = [
+        {"task": f"{number}-{'t' * 38}", "metric": "m" * 40, "value": 1 / 3, "round": 2**61}
+        for number in range(TASKS_MAX)
+    ]
+    about = {"role": "evaluator", "state": "evaluating", "time": get_dht_time(), "round": 3}
+    about |= {"state_digest": DIGEST, "swarm_tokens": 100, "evaluation": EVALUATION, **rest}
+    about |= {"addresses": ("/" + "1" * 159,) * 3, "published_at": "https://" + "x" * 150}
+    long = PeerRecord.model_validate({**about, "tasks": tuple(map(TaskResult.model_validate, results))})
+    assert not theirs.take([make(**long.published())])
+    [(found, _)] = theirs.take([Records(manifest, OPEN).publish(mine, long).data])
+    assert found.record.evaluation.model_dump(exclude_none=True) == EVALUATION
+    assert 0 < len(found.record.tasks) < TASKS_MAX
+    assert found.record.tasks == long.tasks[: len(found.record.tasks)]
 
 
 def test_largest_honest_record_fits(believes, make) -> None:
