@@ -211,8 +211,8 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    """However that ends: the pipe to us is closed then."""
-    sys.stdin.buffer.read()
+    """However that ends: the pipe to us is closed then. Not by `sys.stdin`: Python ends with its lock."""
+    os.read(0, 1)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -91,6 +91,16 @@ def test_it_ends_with_the_evaluator(busy: Harness) -> None:
     busy.close()
 
 
+def test_its_end_is_not_held_up_by_the_pipe() -> None:
+    """Whoever waits for that to be closed lets Python end as it will."""
+    code = "import dupt_swarm.models.harness as h, threading, time; "
+    code += "threading.Thread(target=h._end_with_parent, daemon=True).start(); time.sleep(0.5)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True)
+    assert process.wait(60) == 0
+    assert process.stdin is not None
+    process.stdin.close()
+
+
 def test_it_ends_when_the_evaluator_is_killed(tmp_path: Path) -> None:
     """The pipe from it is closed then, whatever ended it."""
     reader, writer = os.pipe()
