@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 import monitor
-from dupt_swarm.node.record import EvaluationRecord, PeerRecord
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord, TaskResult
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.replica.ledger import Entry, Ledger
@@ -52,7 +52,8 @@ def full_snapshot() -> Snapshot:
     evaluation = EvaluationRecord(
         dataset="wiki", bits_per_byte=1.5, loss_nats=3.0, accuracy=0.5, round=3, time=NOW
     )
-    evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation})
+    tasks = (TaskResult(task="arc", metric="acc", value=0.25, round=3),)
+    evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation, "tasks": tasks})
     view = View(NOW, (Peer("a", record), Peer("e", evaluator)))
     seen = Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)
     return replace(seen, ledger=Ledger(0, 3, (Entry("a", 900, 3, 0, 1, 3),)))
