@@ -92,7 +92,11 @@ class Engine:
         (self.folder / "exec").mkdir()
         with (self.folder / "engine.log").open("w") as log:
             self._process = subprocess.Popen(
-                [*command, "sh", "-ec", script, "sh", *engine], stdout=log, stderr=log, start_new_session=True
+                [*command, "sh", "-ec", script, "sh", *engine],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.environment,
             )
         try:
             wait_until(lambda: self._is_up() or self._process.poll() is not None, "the engine starts")

@@ -10,6 +10,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -123,13 +124,14 @@ class Swarm:
 
 
 @pytest.fixture(scope="module")
-def swarm(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Swarm:
+def swarm(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swarm]:
     """Its first peer is that of compose.yaml, and runs."""
     folder = readable(tmp_path_factory.mktemp("swarm"))
     corpus = new_swarm(engine, folder / "own")
     swarm = Swarm(engine, folder / "own", corpus, "")
     swarm.compose("--profile", "bootstrap", "up", "--detach", "--no-build")
-    return Swarm(engine, folder / "own", corpus, address_in(engine, "dupt-bootstrap-1"))
+    yield Swarm(engine, folder / "own", corpus, address_in(engine, "dupt-bootstrap-1"))
+    engine("rm", "--force", "dupt-bootstrap-1")
 
 
 def test_preflight_finds_the_image_fit(swarm: Swarm) -> None:
