@@ -43,6 +43,20 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
             temporary.unlink()
 
 
+def write_secret(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, in place of one that is there.
+
+    Raises:
+        FileError: see `write_atomically`.
+    """
+
+    def write(temporary: Path) -> None:
+        temporary.touch(0o600)
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
 def create_secret(path: Path, data: bytes) -> None:
     """Write a file that only its owner may read; one that is there already is never written over.
 

@@ -36,7 +36,7 @@ from typing import IO
 
 import platformdirs
 
-from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically
+from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically, write_secret
 from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes, format_bytes
 from dupt_swarm.disk.offered import OfferedFolder, free_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
@@ -129,7 +129,7 @@ class SwarmFolder:
         write_atomically(self.path / "manifest.json", lambda file: file.write_bytes(manifest))
         write_atomically(self.path / "tokenizer.json", lambda file: file.write_bytes(tokenizer))
         if invitation:
-            write_atomically(self.path / INVITATION_FILE, lambda file: _write_secret(file, invitation))
+            write_secret(self.path / INVITATION_FILE, f"{invitation}\n")
 
     @property
     def tokenizer(self) -> bytes:
@@ -267,11 +267,6 @@ def kept_invitation(folder: Path) -> str:
 def folder_of(state_dir: Path, swarm_id: str, role: Role) -> Path:
     """The folder of the peer of this role."""
     return state_dir / (swarm_id if role == "oracle" else f"{swarm_id}.{role}")
-
-
-def _write_secret(path: Path, text: str) -> None:
-    path.touch(0o600)
-    path.write_text(f"{text}\n")
 
 
 def is_in_use(folder: Path) -> bool:

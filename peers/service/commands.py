@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.disk.files import write_secret
 from dupt_swarm.disk.folders import default_state_dir, folder_of, is_in_use
 from dupt_swarm.errors import DuptError, UsageError
 from peers import options
@@ -45,7 +45,7 @@ def install(state_dir: Path | None, print_: bool) -> None:
     manager.check()
     _check(folder, last, manager)
     manager.path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(manager.path, lambda path: _write(path, manager.text(last)))
+    write_secret(manager.path, manager.text(last))
     manager.start()
     click.echo(f"wrote {manager.path}; now runs: {shlex.join(last.command)}", err=True)
     click.echo(f"{manager.after}\nto see whether all is well: dupt-peer service status", err=True)
@@ -98,8 +98,3 @@ def _check(state_dir: Path, last: LastJoin, manager: Systemd | Launchd) -> None:
             f"an oracle of {last.swarm_id} uses {folder}; end it with `dupt-peer stop`, and install the "
             "service once it has left"
         )
-
-
-def _write(path: Path, text: bytes) -> None:
-    path.touch(0o600)
-    path.write_bytes(text)

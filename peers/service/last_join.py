@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ValidationError
 
-from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.disk.files import write_secret
 from dupt_swarm.errors import DuptError
 
 FILE = "last-join.json"
@@ -77,14 +77,9 @@ class LastJoin(BaseModel, frozen=True):
         """Keep it there, for the owner only.
 
         Raises:
-            FileError: see `write_atomically`.
+            FileError: see `write_secret`.
         """
-
-        def write(path: Path) -> None:
-            path.touch(0o600)
-            path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
-
-        write_atomically(state_dir / FILE, write)
+        write_secret(state_dir / FILE, self.model_dump_json(indent=2) + "\n")
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -32,9 +32,9 @@ class Launchd:
     def _log(self) -> Path:
         return default_state_dir() / "service.log"
 
-    def text(self, last: LastJoin) -> bytes:
+    def text(self, last: LastJoin) -> str:
         """The agent that does as ``last`` did."""
-        return plistlib.dumps(
+        agent = plistlib.dumps(
             {
                 "Label": LABEL,
                 "Comment": f"Oracle of the DUPT swarm {last.swarm_id}",
@@ -53,6 +53,7 @@ class Launchd:
                 "StandardErrorPath": str(self._log),
             }
         )
+        return agent.decode()
 
     def check(self) -> None:
         """Find out whether it can be reached.

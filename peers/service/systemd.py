@@ -56,18 +56,17 @@ class Systemd:
         """Of the unit."""
         return Path(platformdirs.user_config_dir()) / "systemd" / "user" / UNIT
 
-    def text(self, last: LastJoin) -> bytes:
+    def text(self, last: LastJoin) -> str:
         """The unit that does as ``last`` did."""
         variables = (f"Environment={_quoted(f'{name}={value}')}\n" for name, value in last.variables.items())
         # Of a command, unlike elsewhere, `$` would begin a variable.
         command = " ".join(_quoted(word).replace("$", "$$") for word in last.command)
-        text = TEXT.format(
+        return TEXT.format(
             swarm_id=last.swarm_id,
             directory=str(last.directory).replace("%", "%%"),
             variables="".join(variables),
             command=command,
         )
-        return text.encode()
 
     def check(self) -> None:
         """Find out whether it can be reached.

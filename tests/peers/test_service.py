@@ -89,7 +89,7 @@ def test_a_file_survives_its_way_to_the_disk(tmp_path: Path) -> None:
 
 def test_a_unit_has_each_word_as_it_was_typed() -> None:
     """Blanks, quotes, and what systemd would replace; a real systemd reads it in tests/system."""
-    lines = Systemd().text(LAST).decode().splitlines()
+    lines = Systemd().text(LAST).splitlines()
     assert "WorkingDirectory=/home/a b/100%%" in lines
     assert 'Environment="DUPT_PEER_JOIN_NICE=5"' in lines
     [command] = [line for line in lines if line.startswith("ExecStart=")]
@@ -104,13 +104,13 @@ def test_both_units_give_up_and_stop_alike() -> None:
     def common(lines: list[str]) -> list[str]:
         return [line for line in lines if line.startswith(keys)]
 
-    assert common(machine) == common(Systemd().text(LAST).decode().splitlines())
+    assert common(machine) == common(Systemd().text(LAST).splitlines())
     assert len(common(machine)) == 10
 
 
 def test_an_agent_for_a_mac_has_each_word_as_it_was_typed() -> None:
     """launchd itself cannot be had here, so this only reads the file back."""
-    agent = plistlib.loads(Launchd().text(LAST))
+    agent = plistlib.loads(Launchd().text(LAST).encode())
     assert agent["ProgramArguments"] == [*LAST.command]
     assert agent["WorkingDirectory"] == str(LAST.directory)
     assert agent["EnvironmentVariables"] == LAST.variables
