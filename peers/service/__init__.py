@@ -2,6 +2,7 @@
 
 commands     install, uninstall, status
 last_join    what `join` was asked for, kept in the state folder
+manager      what a service manager is asked, whichever it is
 systemd      a unit of the user's own
 launchd      the same on a Mac
 """

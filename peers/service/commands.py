@@ -15,10 +15,11 @@ from dupt_swarm.errors import DuptError, UsageError
 from peers import options
 from peers.service.last_join import LastJoin
 from peers.service.launchd import Launchd
+from peers.service.manager import Manager
 from peers.service.systemd import Systemd
 
 
-def manager_here() -> Systemd | Launchd:
+def manager_here() -> Manager:
     """This machine's."""
     return Launchd() if sys.platform == "darwin" else Systemd()
 
@@ -72,7 +73,7 @@ def status() -> None:
     sys.exit(manager.status())
 
 
-def _installed() -> Systemd | Launchd:
+def _installed() -> Manager:
     manager = manager_here()
     if not manager.path.exists():
         raise DuptError(
@@ -81,7 +82,7 @@ def _installed() -> Systemd | Launchd:
     return manager
 
 
-def _check(state_dir: Path, last: LastJoin, manager: Systemd | Launchd) -> None:
+def _check(state_dir: Path, last: LastJoin, manager: Manager) -> None:
     """Whether the service could do what it should.
 
     Raises:
@@ -92,7 +93,7 @@ def _check(state_dir: Path, last: LastJoin, manager: Systemd | Launchd) -> None:
             f"{last.directory}, where `join` was last typed, is gone; make it, or join once more"
         )
     folder = folder_of(state_dir, last.swarm_id, "oracle")
-    own = manager.runs() and last.swarm_id.encode() in manager.path.read_bytes()
+    own = manager.runs() and manager.path.exists() and last.swarm_id in manager.path.read_text()
     if is_in_use(folder) and not own:
         raise UsageError(
             f"an oracle of {last.swarm_id} uses {folder}; end it with `dupt-peer stop`, and install the "

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import os
 import plistlib
-import subprocess
 from pathlib import Path
 
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import DuptError
 from peers.service.last_join import LastJoin
+from peers.service.manager import Manager
 
 LABEL = "dupt-peer"
 RESTART_SECONDS = 60
 
 
-class Launchd:
-    """The user's own service manager."""
+class Launchd(Manager):
+    """See `Manager`."""
+
+    tool = ("launchctl",)
 
     @property
     def after(self) -> str:
-        """What to know about it."""
+        """See `Manager`."""
         return f"it starts with your session, and writes to {self._log}; this was never tried on a Mac"
 
     @property
     def path(self) -> Path:
-        """Of the agent."""
+        """See `Manager`."""
         return Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
 
     @property
@@ -33,7 +35,7 @@ class Launchd:
         return default_state_dir() / "service.log"
 
     def text(self, last: LastJoin) -> str:
-        """The agent that does as ``last`` did."""
+        """See `Manager`."""
         agent = plistlib.dumps(
             {
                 "Label": LABEL,
@@ -56,57 +58,33 @@ class Launchd:
         return agent.decode()
 
     def check(self) -> None:
-        """Find out whether it can be reached.
-
-        Raises:
-            DuptError: it cannot.
-        """
-        if error := self._try("print", self._domain):
+        """See `Manager`."""
+        if error := self.ask("print", self._domain):
             raise DuptError(
                 f"launchd of this user cannot be reached ({error}); log in on the Mac's own screen"
             )
 
     def runs(self) -> bool:
-        """Whether the service runs."""
-        return not self._try("print", f"{self._domain}/{LABEL}")
+        """See `Manager`."""
+        return not self.ask("print", f"{self._domain}/{LABEL}")
 
     def start(self) -> None:
-        """Start the service that lies at `path`, now and with each session; a running one starts anew.
-
-        Raises:
-            DuptError: launchd refuses that.
-        """
+        """See `Manager`."""
         self.stop()
-        self._do("bootstrap", self._domain, str(self.path))
+        self.tell("bootstrap", self._domain, str(self.path))
 
     def stop(self) -> None:
-        """Stop it; it saves a checkpoint and leaves the swarm.
-
-        Raises:
-            DuptError: launchd refuses that.
-        """
+        """See `Manager`."""
         if self.runs():
-            self._do("bootout", f"{self._domain}/{LABEL}")
+            self.tell("bootout", f"{self._domain}/{LABEL}")
 
     def forget(self) -> None:
-        """The file at `path` is gone; launchd has forgotten it when it stopped."""
+        """See `Manager`: launchd has forgotten it when it stopped."""
 
     def status(self) -> int:
-        """Print how it is, in launchd's words; its exit code, 0 while it is loaded."""
-        return subprocess.run(["launchctl", "print", f"{self._domain}/{LABEL}"], check=False).returncode
+        """See `Manager`."""
+        return self.show("print", f"{self._domain}/{LABEL}")
 
     @property
     def _domain(self) -> str:
         return f"gui/{os.getuid()}"
-
-    def _do(self, *command: str) -> None:
-        if error := self._try(*command):
-            raise DuptError(f"launchctl {' '.join(command)}: {error}; {self.path} is as it was written")
-
-    def _try(self, *command: str) -> str:
-        """What went wrong, or nothing."""
-        try:
-            done = subprocess.run(["launchctl", *command], capture_output=True, text=True, check=False)
-        except OSError as error:
-            return str(error)
-        return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else ""

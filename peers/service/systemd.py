@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import platformdirs
 
 from dupt_swarm.errors import DuptError
 from peers.service.last_join import LastJoin
+from peers.service.manager import Manager
 
 UNIT = "dupt-peer.service"
 TEXT = """\
@@ -43,21 +43,26 @@ WantedBy=default.target
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "%": "%%"})
 
 
-class Systemd:
-    """The user's own service manager."""
+class Systemd(Manager):
+    """See `Manager`."""
 
-    after = (
-        f"it starts with your session; `journalctl --user --unit {UNIT} --follow` shows what it says\n"
-        "to have it run while you are logged out, too: loginctl enable-linger"
-    )
+    tool = ("systemctl", "--user")
+
+    @property
+    def after(self) -> str:
+        """See `Manager`."""
+        return (
+            f"it starts with your session; `journalctl --user --unit {UNIT} --follow` shows what it says\n"
+            "to have it run while you are logged out, too: loginctl enable-linger"
+        )
 
     @property
     def path(self) -> Path:
-        """Of the unit."""
+        """See `Manager`."""
         return Path(platformdirs.user_config_dir()) / "systemd" / "user" / UNIT
 
     def text(self, last: LastJoin) -> str:
-        """The unit that does as ``last`` did."""
+        """See `Manager`."""
         variables = (f"Environment={_quoted(f'{name}={value}')}\n" for name, value in last.variables.items())
         # Of a command, unlike elsewhere, `$` would begin a variable.
         command = " ".join(_quoted(word).replace("$", "$$") for word in last.command)
@@ -69,63 +74,34 @@ class Systemd:
         )
 
     def check(self) -> None:
-        """Find out whether it can be reached.
-
-        Raises:
-            DuptError: it cannot.
-        """
-        if error := self._try("show", "--property=Version"):
+        """See `Manager`."""
+        if error := self.ask("show", "--property=Version"):
             raise DuptError(
                 f"systemd of this user cannot be reached ({error}); log in as that user, not by su or sudo, "
                 "or set up peers/systemd/dupt-peer.service of the sources for the whole machine"
             )
 
     def runs(self) -> bool:
-        """Whether the service runs."""
-        return not self._try("is-active", "--quiet", UNIT)
+        """See `Manager`."""
+        return not self.ask("is-active", "--quiet", UNIT)
 
     def start(self) -> None:
-        """Start the service that lies at `path`, now and with each session; a running one starts anew.
-
-        Raises:
-            DuptError: systemd refuses that.
-        """
-        self._do("daemon-reload")
-        self._do("enable", "--quiet", UNIT)
-        self._do("restart", UNIT)
+        """See `Manager`."""
+        self.tell("daemon-reload")
+        self.tell("enable", "--quiet", UNIT)
+        self.tell("restart", UNIT)
 
     def stop(self) -> None:
-        """Stop it now and for good; it saves a checkpoint and leaves the swarm.
-
-        Raises:
-            DuptError: systemd refuses that.
-        """
-        self._do("disable", "--quiet", "--now", UNIT)
+        """See `Manager`."""
+        self.tell("disable", "--quiet", "--now", UNIT)
 
     def forget(self) -> None:
-        """The file at `path` is gone."""
-        self._do("daemon-reload")
+        """See `Manager`."""
+        self.tell("daemon-reload")
 
     def status(self) -> int:
-        """Print how it is, in systemd's words; its exit code, 0 while it runs."""
-        command = ["systemctl", "--user", "--no-pager", "status", UNIT]
-        return subprocess.run(command, check=False).returncode
-
-    def _do(self, *command: str) -> None:
-        if error := self._try(*command):
-            raise DuptError(
-                f"systemctl --user {' '.join(command)}: {error}; {self.path} is as it was written"
-            )
-
-    def _try(self, *command: str) -> str:
-        """What went wrong, or nothing."""
-        try:
-            done = subprocess.run(
-                ["systemctl", "--user", *command], capture_output=True, text=True, check=False
-            )
-        except OSError as error:
-            return str(error)
-        return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else ""
+        """See `Manager`."""
+        return self.show("--no-pager", "status", UNIT)
 
 
 def _quoted(word: str) -> str:
