@@ -34,6 +34,7 @@ from dupt_swarm.node.record import (
     EvaluationRecord,
     RecordUpdate,
     SampleRecord,
+    plain_name,
 )
 from dupt_swarm.offer.stock import open_stock
 from dupt_swarm.settings import DATASET_PATTERN, EvaluatorSettings
@@ -202,7 +203,7 @@ def dataset_name(settings: EvaluatorSettings) -> str:
         if settings.corpus is None:
             return HELD_OUT
         stem = Path(settings.corpus).expanduser().absolute().name.partition(".")[0]
-        return re.sub("[^A-Za-z0-9._-]+", "-", stem).strip("-._")[:40] or "corpus"
+        return plain_name(stem) or "corpus"
     if not re.fullmatch(DATASET_PATTERN.strip("^$"), settings.dataset):
         raise UsageError(
             f"a dataset cannot be called {settings.dataset}: use at most 40 letters, digits, dots, dashes "

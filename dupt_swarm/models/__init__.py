@@ -7,6 +7,7 @@ verifying       `verify`: checks it by the chain of its rounds, offline
 exporting       `export`: writes it in Hugging Face's format
 measured        a state that an evaluator measured, as such a folder
 harness         `Harness`: lm-evaluation-harness on one, in a process of its own
+harness_process  that process
 publishing      `Publisher`: writes one measured state after the other, for whatever uploads folders
 fine_tuning     `Finetuner`: it learns a task
 beginning       a swarm begins from it

@@ -1,38 +1,31 @@
-"""lm-evaluation-harness on a measured state, in a process of lower priority.
-
-    python -m dupt_swarm.models.harness FOLDER    that process: measures the model in FOLDER
-
-What it prints is in FOLDER/log, its results are in FOLDER/results.json as soon as they are whole.
-"""
+"""lm-evaluation-harness on a measured state, in a process of lower priority; see `harness_process`."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from dupt_swarm.errors import DuptError, UsageError, install
 from dupt_swarm.evaluator import Measurement
 from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.exporting import export
+from dupt_swarm.models.harness_process import ASKED_FILE, MODEL, RESULTS_FILE
 from dupt_swarm.models.measured import write_state
 from dupt_swarm.models.saved_model import SavedModel
-from dupt_swarm.node.record import TASK_VALUE_MAX, TASKS_MAX, TaskResult
+from dupt_swarm.node.record import TASKS_MAX, TaskResult
 from dupt_swarm.swarm import Swarm
 
-ASKED_FILE, RESULTS_FILE, LOG_FILE, MODEL = "asked.json", "results.json", "log", "model"
-NICE = 10
+LOG_FILE = "log"
+PROGRAM = "dupt_swarm.models.harness_process"
 END_SECONDS = 5.0
 
 
@@ -116,7 +109,7 @@ class Harness:
             (self._folder / ASKED_FILE).write_text(json.dumps(self._asked))
             with (self._folder / LOG_FILE).open("wb") as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "dupt_swarm.models.harness", str(self._folder)],
+                    [sys.executable, "-m", PROGRAM, str(self._folder)],
                     stdin=subprocess.PIPE,  # it ends when that is closed, and so with us
                     stdout=log,
                     stderr=log,
@@ -180,57 +173,3 @@ class Harness:
 
     def _remove(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def main() -> None:
-    """Measure, and write the results."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.nice(NICE)
-    folder = Path(sys.argv[1])
-    asked = json.loads((folder / ASKED_FILE).read_bytes())
-    # Or the harness' copy of the texts would stay in the user's cache.
-    os.environ.setdefault("HF_DATASETS_CACHE", str(folder / "datasets"))
-    from lm_eval import simple_evaluate
-    from lm_eval.models.huggingface import HFLM
-
-    model = HFLM(
-        str(folder / MODEL),
-        device=asked["device"],
-        batch_size=asked["batch_size"],
-        dtype="float32",
-        add_bos_token=False,
-        logits_cache=False,  # it takes windows for equal that only look so
-    )
-    found: dict[str, Mapping[str, Any]] = {}
-    for path in map(Path, asked["tasks"]):
-        os.chdir(path.parent)
-        found |= simple_evaluate(model, tasks=[str(path)], log_samples=False)["results"]
-    unfinished = folder / f".{RESULTS_FILE}"
-    unfinished.write_text(json.dumps(list(_results(found))[:TASKS_MAX]))
-    unfinished.rename(folder / RESULTS_FILE)
-
-
-def _end_with_parent() -> None:
-    """However that ends: the pipe to us is closed then. Not by `sys.stdin`: Python ends with its lock."""
-    os.read(0, 1)
-    os.killpg(0, signal.SIGKILL)
-
-
-def _results(found: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The figures in what the harness returns, as fields of `TaskResult`."""
-    for task, figures in found.items():
-        for key, value in figures.items():
-            metric, comma, filtered = key.partition(",")
-            if not comma or metric.endswith("_stderr") or not isinstance(value, float | int):
-                continue
-            if abs(value) <= TASK_VALUE_MAX:  # and it is a number at all
-                name = metric if filtered == "none" else f"{metric}-{filtered}"
-                yield {"task": _plain(task), "metric": _plain(name), "value": float(value)}
-
-
-def _plain(name: str) -> str:
-    return re.sub("[^A-Za-z0-9._-]+", "-", name).strip("-._")[:40] or "unnamed"
-
-
-if __name__ == "__main__":
-    main()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dupt_swarm.evaluator import Measurement
-from dupt_swarm.learning.export.origin import Evaluated
-from dupt_swarm.models.pulling import origin_of
+from dupt_swarm.models.pulling import evaluated, origin_of
 from dupt_swarm.models.saved_model import write_shared
 from dupt_swarm.swarm import Swarm
 
@@ -22,8 +21,7 @@ def write_state(swarm: Swarm, found: Measurement, folder: Path) -> bool:
         return False
     origin = origin_of(swarm.manifest, found.state, swarm.view)
     if found.record is not None:
-        known = found.record.model_dump(exclude={"time", "sample"}, exclude_none=True)
-        own = Evaluated(**known, evaluator=f"{swarm.peer_id[-8:]}, who measured it")
+        own = evaluated(found.record, f"{swarm.peer_id[-8:]}, who measured it")
         origin = origin.model_copy(update={"evaluations": (own, *origin.evaluations)})
     chain = swarm.folder.chain if swarm.folder.chain.exists() else None
     write_shared(folder, swarm.manifest, swarm.tokenizer, origin, chain)

@@ -15,6 +15,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import SavedModel, new_model_folder, write_shared
 from dupt_swarm.node.commands import Pull
 from dupt_swarm.node.messages import Downloading, StateName
+from dupt_swarm.node.record import EvaluationRecord
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
@@ -71,9 +72,13 @@ def origin_of(manifest: Manifest, state: StateName, view: View) -> Origin:
         swarm_tokens=state.swarm_tokens,
         state_digest=state.digest,
         peers=tuple(sorted(names - {""})),
-        evaluations=tuple(map(_evaluated, view.evaluators)),
+        evaluations=tuple(
+            evaluated(found, _named(peer))
+            for peer in view.evaluators
+            if (found := peer.record.evaluation) is not None
+        ),
         tasks=tuple(
-            TaskEvaluated(**found.model_dump(), evaluator=peer.record.name or peer.peer_id[-8:])
+            TaskEvaluated(**found.model_dump(), evaluator=_named(peer))
             for peer in view.peers
             for found in view.tasks_of(peer)
         ),
@@ -82,8 +87,11 @@ def origin_of(manifest: Manifest, state: StateName, view: View) -> Origin:
     )
 
 
-def _evaluated(peer: Peer) -> Evaluated:
-    record = peer.record.evaluation
-    assert record is not None
+def evaluated(record: EvaluationRecord, evaluator: str) -> Evaluated:
+    """What a model's origin tells of an evaluation."""
     known = record.model_dump(exclude={"time", "sample"}, exclude_none=True)
-    return Evaluated(**known, evaluator=peer.record.name or peer.peer_id[-8:])
+    return Evaluated(**known, evaluator=evaluator)
+
+
+def _named(peer: Peer) -> str:
+    return peer.record.name or peer.peer_id[-8:]

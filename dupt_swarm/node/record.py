@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -328,3 +329,8 @@ class PeerRecord(RecordUpdate):
     def at_work(self) -> bool:
         """Whether it takes part in the rounds just now, if it is an oracle."""
         return self.state in AT_WORK
+
+
+def plain_name(text: str) -> str:
+    """``text`` as others accept it for a name in a record; empty if nothing of it is left."""
+    return re.sub("[^A-Za-z0-9._-]+", "-", text).strip("-._")[:40]

@@ -14,7 +14,8 @@ import pytest
 
 from dupt_swarm.errors import DuptError, UsageError
 from dupt_swarm.models import harness
-from dupt_swarm.models.harness import RESULTS_FILE, Harness, check_tasks
+from dupt_swarm.models.harness import Harness, check_tasks
+from dupt_swarm.models.harness_process import RESULTS_FILE, _results
 from dupt_swarm.node.record import TASKS_MAX
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
@@ -93,7 +94,7 @@ def test_it_ends_with_the_evaluator(busy: Harness) -> None:
 
 def test_its_end_is_not_held_up_by_the_pipe() -> None:
     """Whoever waits for that to be closed lets Python end as it will."""
-    code = "import dupt_swarm.models.harness as h, threading, time; "
+    code = "import dupt_swarm.models.harness_process as h, threading, time; "
     code += "threading.Thread(target=h._end_with_parent, daemon=True).start(); time.sleep(0.5)"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, start_new_session=True)
     assert process.wait(60) == 0
@@ -105,7 +106,7 @@ def test_it_ends_when_the_evaluator_is_killed(tmp_path: Path) -> None:
     """The pipe from it is closed then, whatever ended it."""
     reader, writer = os.pipe()
     code = (
-        "import threading, time; from dupt_swarm.models.harness import _end_with_parent; "
+        "import threading, time; from dupt_swarm.models.harness_process import _end_with_parent; "
         "threading.Thread(target=_end_with_parent, daemon=True).start(); "
         "print('on', flush=True); time.sleep(600)"
     )
@@ -132,7 +133,7 @@ def test_figures_that_a_record_has_no_room_for() -> None:
         },
         "c": {"word_perplexity,none": 1e12, "f1,none": float("nan"), "acc_norm,none": "N/A"},
     }
-    assert list(harness._results(found)) == [
+    assert list(_results(found)) == [
         {"task": "a-b", "metric": "acc", "value": 0.5},
         {"task": "a-b", "metric": "exact_match-strict", "value": 1.0},
     ]
