@@ -45,6 +45,7 @@ chaos/           swarms to be maltreated
 turncoats/       a voter that turns against the others
 namespaces       a network of its own, with routers that can be cut (root)
 prometheus       a watched swarm with a real Prometheus
+debian           trees of it (root)
 containers       swarms in containers (root)
 docker           a Docker engine with a network of its own (root)
 """

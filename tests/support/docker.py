@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from tests.support.debian import make_tree
 from tests.support.waiting import wait_until
 
 # Of what a command says before it fails, so much is worth reading.
@@ -164,15 +165,7 @@ class Engine:
     def make_base(self, name: str, pip_conf: str, *packages: str) -> None:
         """An image of Debian bookworm with ``packages`` and this configuration of pip."""
         root = self.folder / "base"
-        command = [
-            "debootstrap",
-            "--variant=minbase",
-            f"--include={','.join(packages)}",
-            "bookworm",
-            str(root),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        assert done.returncode == 0, done.stdout[-TAIL:]
+        make_tree(root, "bookworm", *packages)
         for archive in root.glob("var/cache/apt/archives/*.deb"):
             archive.unlink()
         (root / "etc" / "pip.conf").write_text(pip_conf)

@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from tests.support.debian import make_tree
+
 PACKAGES = ("python3", "libgomp1")
 # The library for CPUs with bindings, and what these need, for that Python.
 WHEELS = ("llama-cpp-py-sync==0.11739", "cffi==2.0.0", "pycparser==2.23", "numpy==2.3.5")
@@ -49,15 +51,7 @@ class LlamaCpp:
     def __init__(self, folder: Path) -> None:
         """Make the tree; takes a minute."""
         self.root = folder / "debian"
-        command = [
-            "debootstrap",
-            "--variant=minbase",
-            f"--include={','.join(PACKAGES)}",
-            "trixie",
-            str(self.root),
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
-        assert done.returncode == 0, done.stdout[-3000:]
+        make_tree(self.root, "trixie", *PACKAGES)
         wheels = folder / "wheels"
         options = ["--no-deps", "--only-binary=:all:", "--python-version", "3.13", "--dest", str(wheels)]
         options += [part for platform in PLATFORMS for part in ("--platform", platform)]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 
 import pytest
 
 from tests.support.containers import ROOT
+from tests.support.debian import need
 from tests.support.docker import Engine, left_by, package_index
-from tests.support.lacking import skip
 
 # Debian's program, for tests get no images from a registry.
 PROMETHEUS = """
@@ -34,9 +33,7 @@ ENTRYPOINT ["/lib/systemd/systemd"]
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """It has the images, and a network of its own; it and all it wrote are removed afterwards."""
-    missing = [name for name in ("dockerd", "debootstrap") if shutil.which(name) is None]
-    if missing or os.geteuid() != 0:
-        skip(f"{' and '.join(missing)} not installed" if missing else "it needs root")
+    need("dockerd", "debootstrap")
     folder = tmp_path_factory.mktemp("docker")
     engine = Engine(folder)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from dupt_swarm.learning.objectives import decoder_of
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.models.exporting import export
 from dupt_swarm.presets import load_preset
-from tests.support.lacking import skip
+from tests.support.debian import need
 from tests.support.llama_cpp import LlamaCpp
 from tests.support.saved_models import write_model
 from tests.support.texts import library
@@ -42,8 +41,7 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def llama_cpp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCpp]:
     """In a tree that is removed afterwards."""
-    if shutil.which("debootstrap") is None or os.geteuid() != 0:
-        skip("debootstrap is not installed" if os.geteuid() == 0 else "it needs root")
+    need("debootstrap")
     folder = tmp_path_factory.mktemp("llama")
     yield LlamaCpp(folder)
     shutil.rmtree(folder)

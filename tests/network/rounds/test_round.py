@@ -266,17 +266,23 @@ def test_ballots_that_fail_for_any_reason_lead_on() -> None:
     assert members.rounds["a"].link.choice.weak
 
 
-def test_what_only_a_crashed_peer_had_is_not_waited_for() -> None:
-    """Alone it has accepted a contribution, which is gone: it goes on weakly after a few short ballots."""
+def crashed(members: Members) -> tuple[Choice, Pledged]:
+    """What the only member has accepted of its own, and what it has kept of that."""
     kept: list[Pledged] = []
-    members = Members("a")
     round = Round(Ballots(Voice("a", keep=kept.append), STATE, members.electorate, PACE, 0.0))
     round.bring(brought("a"), 0.0)
     round.consider(0.0, ())
     choice = round.to_judge
     assert choice is not None
     round.judge(choice, after(choice))
-    again = members.rounds["a"] = Round(Ballots(Voice("a"), STATE, members.electorate, PACE, 0.0, kept[-1]))
+    return choice, kept[-1]
+
+
+def test_what_only_a_crashed_peer_had_is_not_waited_for() -> None:
+    """Alone it has accepted a contribution, which is gone: it goes on weakly after a few short ballots."""
+    members = Members("a")
+    _, kept = crashed(members)
+    again = members.rounds["a"] = Round(Ballots(Voice("a"), STATE, members.electorate, PACE, 0.0, kept))
     again.bring(brought("a", 20), 0.0)
     while again.link is None:
         members.wait("a", 1, holds=lambda *_: False)
@@ -286,17 +292,11 @@ def test_what_only_a_crashed_peer_had_is_not_waited_for() -> None:
 
 def test_what_was_signed_outlives_a_crash() -> None:
     """Who comes back promises for a later ballot, and shows what it has accepted."""
-    kept: list[Pledged] = []
     members = Members("a")
-    round = Round(Ballots(Voice("a", keep=kept.append), STATE, members.electorate, PACE, 0.0))
-    round.bring(brought("a"), 0.0)
-    round.consider(0.0, ())
-    choice = round.to_judge
-    assert choice is not None
-    round.judge(choice, after(choice))
-    again = Round(Ballots(Voice("a"), STATE, members.electorate, PACE, 0.0, kept[-1]))
+    choice, kept = crashed(members)
+    again = Round(Ballots(Voice("a"), STATE, members.electorate, PACE, 0.0, kept))
     promise = again.report().promise
-    assert promise.ballot > kept[-1].ballot - 1 and promise.accepted == kept[-1].accepted is not None
+    assert promise.ballot > kept.ballot - 1 and promise.accepted == kept.accepted is not None
     again.bring(brought("a", 20), 0.0)
     again.hold(choice.brought[0].digest)
     again.consider(0.0, ())
