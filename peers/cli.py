@@ -20,7 +20,7 @@ COMMANDS = {
     "resume": "Resume a paused peer.",
     "finish": "Have a peer contribute at the end of this round, then leave.",
     "stop": "Have a peer save a checkpoint and leave now.",
-    "service": "Have this machine train whenever it runs.",
+    "service": "Train as a service of your own, as the last `join` did.",
     "status": "Show a swarm as it is now.",
     "ledger": "Show who has given what to a swarm, ever.",
     "audit": "Compute past rounds of a swarm again.",

@@ -26,7 +26,7 @@ def manager_here() -> Manager:
 
 @click.group("service")
 def service() -> None:
-    """Have this machine train whenever it runs: a service of your own user, with systemd or launchd."""
+    """Train as the last `join` did, as a service of your own user: with systemd, or launchd on a Mac."""
 
 
 @service.command("install")
