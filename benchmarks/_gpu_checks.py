@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import Arriving, autocast, wait_for
 from dupt_swarm.learning.room import sequences_that_fit
 from dupt_swarm.learning.strategies.diloco import DiLoCo
 from dupt_swarm.learning.strategies.flat import PIECE, Snapshot, flatten, move, standing_at, unflatten
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
 Facts = dict[str, str]

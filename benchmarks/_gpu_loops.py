@@ -17,10 +17,10 @@ from _solitary import TOKENIZER
 from local_speed import measure, plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import maybe_compile, wait_for
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
 

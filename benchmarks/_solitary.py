@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from dupt_swarm.learning.architectures import ARCHITECTURES
-from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
 from dupt_swarm.settings import NodeSettings

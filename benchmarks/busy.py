@@ -36,11 +36,11 @@ from _solitary import speed_manifest
 from local_speed import plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.presets import PRESETS
 
 CORPUS_TOKENS = 1 << 20

@@ -39,8 +39,8 @@ from _texts import Texts, prepare_texts
 from convergence import build_manifest, held_out, parsed, sources
 
 from dupt_swarm.learning.batches import held_out_batches
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
+from dupt_swarm.learning.transformer.gpt import GPT
 
 RULES = (PLAIN, *ALL_RULES)
 NONE = "none"

@@ -38,9 +38,9 @@ from _texts import Texts, prepare_texts
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches, held_out_batches
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import evaluate
 from dupt_swarm.learning.strategies.flat import flatten, unflatten
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
 POINTS = 4

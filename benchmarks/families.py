@@ -32,11 +32,11 @@ from _arms import Arm
 from _runs import mean_of, read, row, run_once
 from convergence import POINTS, run_arm
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.interruptible import parameter_count
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Inner, Model
 from dupt_swarm.presets import load_preset
 

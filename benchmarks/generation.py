@@ -31,13 +31,13 @@ import torch
 import transformers
 from torch.nn import functional as F
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.learning.export.hugging_face import HuggingFace
 from dupt_swarm.learning.generation.generate import generate, lay_out_for_writing
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
 

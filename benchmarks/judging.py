@@ -24,12 +24,12 @@ import click
 import numpy as np
 import torch
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.evaluation import evaluate
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.strategies.flat import flatten
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Inner, Model
 from dupt_swarm.oracle.judge import BLOCKS, TOKENS_RATIO, Judge
 from dupt_swarm.presets import load_preset

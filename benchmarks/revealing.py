@@ -32,7 +32,7 @@ from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batch, Batches
-from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.next_state import NextState

@@ -40,7 +40,6 @@ from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.corpus import Corpus
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
@@ -50,6 +49,7 @@ from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.beginning import begin_task
 from dupt_swarm.models.saved_model import SavedModel

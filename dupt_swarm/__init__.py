@@ -41,13 +41,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dupt_swarm.learning.decoder.gpt import GPT as GPT
     from dupt_swarm.learning.generation.sampling import Sampling as Sampling
     from dupt_swarm.learning.generation.text import continue_text as continue_text
     from dupt_swarm.learning.inner.matrices import block_matrices as block_matrices
     from dupt_swarm.learning.inner.unigrams import unigrams_of as unigrams_of
     from dupt_swarm.learning.labelled.files import LabelledFiles as LabelledFiles
     from dupt_swarm.learning.rolling import evaluate_documents as evaluate_documents
+    from dupt_swarm.learning.transformer.gpt import GPT as GPT
     from dupt_swarm.models.auditing import audit as audit
     from dupt_swarm.models.exporting import export as export
     from dupt_swarm.models.fine_tuning import Finetuner as Finetuner
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
 _HOMES = {
-    "GPT": "learning.decoder.gpt",
+    "GPT": "learning.transformer.gpt",
     "CollaborativeOptimizer": "optimizer.collaborative",
     "Finetuner": "models.fine_tuning",
     "LabelledFiles": "learning.labelled.files",

@@ -13,7 +13,6 @@ from pathlib import Path
 from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
@@ -24,6 +23,7 @@ from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.node.messages import StateName

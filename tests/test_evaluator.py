@@ -13,9 +13,9 @@ from torch import Tensor
 from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.evaluator import Evaluator, Measurement, Sampler, check_prompt
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
 from dupt_swarm.node.messages import Adopted, CatchingUp, StateName
 from dupt_swarm.node.record import SAMPLE_BYTES_MAX, EvaluationRecord, RecordUpdate

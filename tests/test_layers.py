@@ -137,7 +137,7 @@ def test_no_node_uses_the_organisers_key(path: Path) -> None:
 def test_the_test_sees_imports() -> None:
     """The reader of imports finds those at the top, in functions, and of names that are modules."""
     package, node = Path("dupt_swarm/__init__.py"), Path("dupt_swarm/node/node.py")
-    assert {"dupt_swarm.learning.decoder.gpt", "importlib"} <= imports_of(package)
+    assert {"dupt_swarm.learning.transformer.gpt", "importlib"} <= imports_of(package)
     assert imports_of(package, when_imported=True) == {"__future__", "importlib", "typing"}
     assert "dupt_swarm.node.memory" in imports_of(node, when_imported=True)
     assert any("hivemind" in name for name in imports_of(Path("dupt_swarm/network/members/records.py")))

@@ -11,7 +11,7 @@ from tests.support.quick import starts_processes
     ("file", "starts"),
     [
         ("manifest/test_manifest.py", False),
-        ("learning/decoder/test_gpt.py", False),
+        ("learning/transformer/test_gpt.py", False),
         ("replica/test_electorate.py", False),
         ("chaos/test_split.py", True),
         ("peers/test_programs.py", True),

@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.documents import Piece
 from dupt_swarm.learning.evaluation import Evaluation, evaluating
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.transformer.gpt import GPT
 
 # Encoded at once, on all cores.
 ENCODED_CHARACTERS = 1 << 20

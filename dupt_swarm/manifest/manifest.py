@@ -22,6 +22,7 @@ from dupt_swarm.manifest.model import Model
 from dupt_swarm.manifest.schedule import Schedule, growing_rounds, steps_before
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.manifest.tables import (
+    MODEL_OF,
     STRATEGIES,
     Admission,
     Aggregation,
@@ -72,9 +73,9 @@ class Manifest(Table):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        rows = self.tokenizer.vocabulary_size + self.objective.special_tokens
+        rows = self.tokenizer.vocabulary_size + self.task_tokens
         if self.model.vocabulary_size < rows:  # some models have more, so that matrices have handy shapes
-            special = f" + {self.objective.special_tokens}" if self.objective.supervised else ""
+            special = f" + {self.task_tokens}" if self.task_tokens else ""
             raise ValueError(
                 f"model.vocabulary_size = {self.model.vocabulary_size} is less than "
                 f"tokenizer.vocabulary_size{special} = {rows}; use at least that"
@@ -108,13 +109,35 @@ class Manifest(Table):
         return self
 
     @model_validator(mode="after")
-    def _offer_fits(self) -> Self:
-        if self.offer and self.objective.supervised:
+    def _objective_fits(self) -> Self:
+        objective, model = self.objective, self.model.kind
+        if objective.supervised and model == "encoder-decoder":
             raise ValueError(
-                f'offer.digest names text, and objective.kind = "{self.objective.kind}" is learnt from '
-                "labelled examples; leave the offer out"
+                f'objective.kind = "{objective.kind}" is a task for a decoder or an encoder, and with '
+                "model.encoder_layers the model is both; choose encoder_layers = 0"
+            )
+        if objective.supervised and model == "encoder" and objective.lm_weight:
+            raise ValueError(
+                f"objective.lm_weight = {objective.lm_weight:g} has no meaning with model.bidirectional = "
+                "true: an encoder does not continue texts; choose 0"
+            )
+        if not objective.supervised and model != MODEL_OF[objective.kind]:
+            wanted = MODEL_OF[objective.kind]
+            raise ValueError(
+                f'objective.kind = "{objective.kind}" is learnt by a model of kind {wanted}, and this one is '
+                f"of kind {model}; change model.bidirectional or model.encoder_layers, or the objective"
+            )
+        if self.offer and not objective.reads_text:
+            raise ValueError(
+                f'offer.digest names text, and objective.kind = "{objective.kind}" is learnt from tables of '
+                "examples; leave the offer out"
             )
         return self
+
+    @property
+    def task_tokens(self) -> int:
+        """See `Objective.tokens_of_task`."""
+        return self.objective.tokens_of_task(self.model.kind)
 
     def canonical_bytes(self) -> bytes:
         """The canonical encoding: JSON, sorted keys, no white space."""

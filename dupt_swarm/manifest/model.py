@@ -1,4 +1,4 @@
-"""The table `[model]`: what the decoder is made of."""
+"""The table `[model]`: what the model is made of."""
 
 from __future__ import annotations
 
@@ -9,15 +9,30 @@ from pydantic import Field, field_validator, model_validator
 
 from dupt_swarm.manifest.table import Table
 
+ModelKind = Literal["decoder", "encoder", "encoder-decoder"]
+SEGMENTS = 2  # of an encoder's input: a text, and perhaps another one
+
 
 class Model(Table):
-    """The decoder: its shape, and which parts it is made of; the presets say who uses which."""
+    """The model: its shape, and which parts it is made of; the presets say who uses which.
+
+    A decoder, unless it is ``bidirectional`` (an encoder) or has ``encoder_layers`` (both).
+    """
 
     vocabulary_size: int = Field(
         ge=257, le=1 << 24, description="rows of W_e: one for each id, 3 for a task, and any that are unused"
     )
     context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
     layers: int = Field(ge=1, le=1024, description="transformer blocks")
+    bidirectional: bool = Field(
+        default=False, description="an encoder (BERT): each position sees those after it, too"
+    )
+    encoder_layers: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="blocks of an encoder beside the decoder's (Transformer); 0: none",
+    )
     heads: int = Field(ge=1, le=1024, description="attention heads of each block; divides width")
     kv_heads: int = Field(
         default=0, ge=0, le=1024, description="heads of keys and values; 0: as many as heads, 1: multi-query"
@@ -34,8 +49,9 @@ class Model(Table):
         default="pre",
         description="norms after residual sums (GPT-1), before layers (GPT-2), or one for both (PaLM)",
     )
-    feed_forward: Literal["gelu", "relu", "swiglu"] = Field(
-        default="gelu", description="`swiglu` has three matrices, the others two"
+    feed_forward: Literal["gelu", "gelu_erf", "relu", "swiglu"] = Field(
+        default="gelu",
+        description="`gelu` in GPT's tanh form or BERT's exact one; `swiglu` has three matrices, not two",
     )
     biases: bool = Field(default=True, description="of linear layers and layer norms")
     tie_embeddings: bool = Field(default=True, description="W_e serves the output too")
@@ -76,14 +92,32 @@ class Model(Table):
             )
         if self.positions == "sinusoidal" and self.width % 2:
             raise ValueError(f'positions = "sinusoidal" needs an even width, not {self.width}')
+        if self.bidirectional and (self.encoder_layers or not self.tie_embeddings):
+            raise ValueError(
+                "bidirectional = true makes an encoder, whose head is tied to W_e and which has no other "
+                "encoder beside it; choose tie_embeddings = true and encoder_layers = 0"
+            )
+        if self.encoder_layers and self.placement == "parallel":
+            raise ValueError(
+                'placement = "parallel" has no place for attention to an encoder; with encoder_layers choose '
+                '"post" or "pre"'
+            )
         if self.positions != "rotary" and self.rotary_base != Model.model_fields["rotary_base"].default:
             raise ValueError(f'rotary_base has no meaning with positions = "{self.positions}"; leave it out')
         return self
 
     @property
+    def kind(self) -> ModelKind:
+        """What the model is: its blocks see what is before them, all, or another text besides."""
+        if self.bidirectional:
+            return "encoder"
+        return "encoder-decoder" if self.encoder_layers else "decoder"
+
+    @property
     def parts(self) -> str:
         """What it is made of, for people."""
-        said = [f"{self.placement} {self.norm} norm", f"{self.positions} positions", self.feed_forward]
+        said: list[str] = [self.kind] if self.kind != "decoder" else []
+        said += [f"{self.placement} {self.norm} norm", f"{self.positions} positions", self.feed_forward]
         if self.kv_heads:
             said.append(f"{self.kv_heads} key-value head{'s' if self.kv_heads > 1 else ''}")
         said += ["no biases"] if not self.biases else []
@@ -107,36 +141,62 @@ class Model(Table):
         return self.kv_heads or self.heads
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each of the decoder's weights by its name, in their order; matrices are [out, in].
+        """The shape of each of the model's weights by its name, in their order; matrices are [out, in].
 
-        This is the one declaration of them: the decoder refuses to be built otherwise.
+        This is the one declaration of them: the model refuses to be built otherwise.
         """
         shapes: dict[str, tuple[int, ...]] = {"wte.weight": (self.vocabulary_size, self.width)}
         if self.positions == "learned":
             shapes["wpe.weight"] = (self.context_length, self.width)
-        block = self._block_shapes()
-        shapes |= {
-            f"h.{layer}.{name}": shape for layer in range(self.layers) for name, shape in block.items()
-        }
-        if self.placement != "post":  # where what a block gives has gone through no norm
-            shapes |= self._norm("ln_f", self.width)
+        if self.bidirectional:
+            shapes |= {"wse.weight": (SEGMENTS, self.width), **self._norm("ln_e", self.width)}
+        if self.encoder_layers:
+            shapes |= self._stack("encoder.h", self.encoder_layers, "encoder.ln_f", self._block_shapes())
+        block = self._block_shapes(crossing=self.encoder_layers > 0)
+        shapes |= self._stack("h", self.layers, "ln_f", block)
+        if self.bidirectional:
+            shapes |= self._encoder_head_shapes()
         if not self.tie_embeddings:
             shapes["lm_head.weight"] = (self.vocabulary_size, self.width)
         return shapes
 
     @property
     def numel(self) -> int:
-        """The number of the decoder's weights."""
+        """The number of the model's weights."""
         return sum(map(math.prod, self.parameter_shapes().values()))
 
-    def _block_shapes(self) -> dict[str, tuple[int, ...]]:
-        width, hidden = self.width, self.hidden_width
-        keys_and_values = 2 * self.key_value_heads * self.head_width
-        shapes = self._norm("ln_1", width)
-        shapes |= self._linear("attn.c_attn", width, width + keys_and_values)
-        shapes |= self._linear("attn.c_proj", width, width)
+    def _stack(
+        self, name: str, layers: int, norm: str, block: dict[str, tuple[int, ...]]
+    ) -> dict[str, tuple[int, ...]]:
+        """So many blocks, and the norm after the last where what a block gives has gone through none."""
+        shapes = {f"{name}.{layer}.{part}": shape for layer in range(layers) for part, shape in block.items()}
+        return shapes if self.placement == "post" else shapes | self._norm(norm, self.width)
+
+    def _encoder_head_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Pooler, the head for masked tokens, whose matrix is W_e, and the one for the next sentence."""
+        width = self.width
+        return {
+            **self._linear("pooler", width, width),
+            **self._linear("transform", width, width),
+            **self._norm("ln_t", width),
+            **({"output.bias": (self.vocabulary_size,)} if self.biases else {}),
+            **self._linear("follows", width, 2),
+        }
+
+    def _attention_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        width, keys_and_values = self.width, 2 * self.key_value_heads * self.head_width
+        shapes = self._linear(f"{name}.c_attn", width, width + keys_and_values)
+        shapes |= self._linear(f"{name}.c_proj", width, width)
         if self.qk_norm:
-            shapes |= self._norm("attn.q_norm", self.head_width) | self._norm("attn.k_norm", self.head_width)
+            shapes |= self._norm(f"{name}.q_norm", self.head_width)
+            shapes |= self._norm(f"{name}.k_norm", self.head_width)
+        return shapes
+
+    def _block_shapes(self, *, crossing: bool = False) -> dict[str, tuple[int, ...]]:
+        width, hidden = self.width, self.hidden_width
+        shapes = self._norm("ln_1", width) | self._attention_shapes("attn")
+        if crossing:
+            shapes |= self._norm("ln_cross", width) | self._attention_shapes("cross")
         if self.placement != "parallel":
             shapes |= self._norm("ln_2", width)
         if self.gated:

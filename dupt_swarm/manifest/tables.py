@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from dupt_swarm.fields import DIGEST
+from dupt_swarm.manifest.model import ModelKind
 from dupt_swarm.manifest.schedule import LEAST_GROWTH
 from dupt_swarm.manifest.table import Table
 from dupt_swarm.tasks import TASKS, Task
@@ -51,28 +52,37 @@ class Tokenizer(Table):
         return self
 
 
-LANGUAGE = "lm"
-UNSUPERVISED = (LANGUAGE,)
-"""The objectives that need no labels; `dupt_swarm.learning.objectives.open` has their classes."""
+LANGUAGE, MASKED, SEQ2SEQ = "lm", "mlm", "seq2seq"
+MODEL_OF: dict[str, ModelKind] = {LANGUAGE: "decoder", MASKED: "encoder", SEQ2SEQ: "encoder-decoder"}
+"""The objectives beside tasks, and what model learns each; `dupt_swarm.learning.objectives.open` has their
+classes."""
 
 
 class Objective(Table):
-    """What is learned: language alone (L1), or a task besides it: L3 = L2 + λ·L1.
+    """What is learned: language (L1), masked language, a text for a text, or a task: L3 = L2 + λ·L1.
 
     L2 = Σ log P(y | x¹…x^m), with P(y | x¹…x^m) = softmax(h_l^m·W_y); Radford et al. 2018, section 3.2.
     """
 
-    kind: str = Field(default=LANGUAGE, description="`lm`, or the task of supervised fine-tuning")
+    kind: str = Field(
+        default=LANGUAGE, description="`lm`, `mlm` (an encoder), `seq2seq`, or the task of fine-tuning"
+    )
     labels: list[str] = Field(
         default=[], max_length=1000, description="the task's, in the order of W_y; none: a score, a choice"
     )
     lm_weight: float = Field(default=0.5, ge=0, le=100, description="λ, the weight of L1 beside a task's L2")
     head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on h_l^m, before W_y")
+    masked_share: float = Field(default=0.15, gt=0, le=0.9, description="mlm: of the tokens, to be foretold")
+    whole_words: bool = Field(default=False, description="mlm: a word is masked as a whole, or not at all")
+    nsp: bool = Field(default=False, description="mlm: also foretell whether a text follows on another")
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="seq2seq: ε, of the probability for all tokens alike"
+    )
 
     @field_validator("kind")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value not in (known := (*UNSUPERVISED, *TASKS)):
+        if value not in (known := (*MODEL_OF, *TASKS)):
             raise ValueError(f'there is no objective "{value}"; use one of {", ".join(known)}')
         return value
 
@@ -92,6 +102,17 @@ class Objective(Table):
             raise ValueError(f'kind = "{self.kind}" needs at least two labels')
         return self
 
+    @model_validator(mode="after")
+    def _settings_fit(self) -> Self:
+        for kind, names in (
+            (MASKED, ("masked_share", "whole_words", "nsp")),
+            (SEQ2SEQ, ("label_smoothing",)),
+        ):
+            for name in names:
+                if self.kind != kind and getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f'{name} is for kind = "{kind}", not "{self.kind}"; leave it out')
+        return self
+
     @property
     def task(self) -> Task | None:
         """What is learned from labelled examples; None: nothing."""
@@ -109,10 +130,14 @@ class Objective(Table):
         """Whether there is a task."""
         return self.kind in TASKS
 
+    def tokens_of_task(self, model: ModelKind) -> int:
+        """Embeddings beyond the tokenizer's: of a decoder's task start, delimiter, extract (section 3.3)."""
+        return 3 if self.supervised and model == "decoder" else 0
+
     @property
-    def special_tokens(self) -> int:
-        """Embeddings beyond the tokenizer's: start, delimiter and extract (section 3.3), for a task."""
-        return 3 if self.supervised else 0
+    def reads_text(self) -> bool:
+        """Whether it is learnt from text alone, not from tables of examples."""
+        return self.kind in (LANGUAGE, MASKED)
 
 
 class Inner(Table):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import evaluate
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model
 
 CPU = torch.device("cpu")

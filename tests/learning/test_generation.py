@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.architectures.cohere import COHERE
 from dupt_swarm.learning.architectures.llama import LLAMA
-from dupt_swarm.learning.decoder.attention import Cache
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.generate import generate, lay_out_for_writing
 from dupt_swarm.learning.generation.sampling import Sampling
+from dupt_swarm.learning.transformer.attention import Cache
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.models.saved_model import SavedModel
 from tests.support.hugging_face import as_transformers
 from tests.support.saved_models import write_model

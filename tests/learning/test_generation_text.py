@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import characters, continue_text, until
 from dupt_swarm.learning.objectives.open import decoder_of
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.models.saved_model import SavedModel
 from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import small_tokenizer, write_model

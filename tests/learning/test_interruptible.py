@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.interruptible import (
     Abandoned,
     held_out_sequences,
@@ -11,6 +10,7 @@ from dupt_swarm.learning.interruptible import (
     sequences_at_once,
     watched,
 )
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")

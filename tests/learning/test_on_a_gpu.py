@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import torch
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.device import as_written, maybe_compile
 from dupt_swarm.learning.strategies.flat import PIECE
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model
 from dupt_swarm.presets import PRESETS, load_preset
 from tests.support.fake_gpu.library import build

@@ -11,12 +11,12 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning import rolling
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.documents import Piece
 from dupt_swarm.learning.evaluation import Evaluation
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.rolling import Sliding, Window, evaluate_documents, evaluate_pieces
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model
 from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import TEXT, small_tokenizer

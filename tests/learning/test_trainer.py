@@ -9,11 +9,11 @@ import torch
 
 from dupt_swarm.errors import CheckpointError, DeviceError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.trainer import Trainer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Inner, Model, Objective
 
 CPU = torch.device("cpu")

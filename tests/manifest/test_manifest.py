@@ -120,8 +120,16 @@ CHANGED_TO = {
     ("encoding", "feedback"): 0.5,
     ("model", "heads"): 2,
     ("model", "norm_epsilon"): 1e-3,
+    ("model", "encoder_layers"): 3,
     ("rounds", "tokens_per_step"): 512,
     **{(name, key): 0.5 for name in ("inner", "outer") for key in ("beta1", "beta2", "momentum")},
+}
+# What goes with it: some have a meaning with one model and objective only.
+MASKED = {"model": {"bidirectional": True}, "objective": {"kind": "mlm"}}
+PAIRS = {"model": {"encoder_layers": 2}, "objective": {"kind": "seq2seq"}}
+BESIDES: dict[str, dict[str, dict[str, object]]] = {
+    **dict.fromkeys(("bidirectional", "masked_share", "whole_words", "nsp"), MASKED),
+    **dict.fromkeys(("encoder_layers", "label_smoothing"), PAIRS),
 }
 
 
@@ -136,6 +144,8 @@ def test_every_leaf_changes_the_hash() -> None:
             if isinstance(value, str | list):
                 continue
             changed = deepcopy(rotary)
+            for other, keys in BESIDES.get(key, {}).items():
+                changed[other] |= keys
             changed[name][key] = CHANGED_TO.get((name, key)) or CHANGED[type(value)](value)
             if key == "vocabulary_size":
                 changed["model"][key] = changed["tokenizer"][key] = changed[name][key]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.strategies import build_strategy
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.aggregation import build_rule
 from dupt_swarm.replica.aggregation.bounding import Bounded

@@ -16,12 +16,12 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.evaluator import dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.publishing import Publisher
 from dupt_swarm.models.verifying import verify

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.learning.export.hugging_face import HuggingFace
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # read when the library is imported

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.objectives import decoder_of
 from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.models.exporting import export
 from dupt_swarm.presets import load_preset
 from tests.support.debian import need

@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from dupt_swarm.errors import install
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.export import choose_format, export
 from dupt_swarm.learning.export.learned import Learned
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from tests.support.foreign_tokenizers import KEEPING
 from tests.support.lacking import skip
 from tests.support.programs import LISTEN, dupt_model, dupt_peer, start

@@ -105,7 +105,7 @@ def test_an_objective_is_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
     class Backwards(Language):
         """Language, but another class."""
 
-    monkeypatch.setattr(tables, "UNSUPERVISED", (*tables.UNSUPERVISED, "backwards"))
+    monkeypatch.setitem(tables.MODEL_OF, "backwards", "decoder")
     monkeypatch.setitem(open.OBJECTIVES, "backwards", Backwards)
     manifest = tiny_manifest(objective={"kind": "backwards"})
     assert open.kind_of(manifest) is Backwards

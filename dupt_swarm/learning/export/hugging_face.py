@@ -25,7 +25,7 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> N
     Raises:
         ManifestError: the vocabulary has the name of one of the task's tokens.
     """
-    special = TASK_TOKENS[: manifest.objective.special_tokens]
+    special = TASK_TOKENS[: manifest.task_tokens]
     (folder / "tokenizer.json").write_bytes(_with_tokens(tokenizer, special))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",

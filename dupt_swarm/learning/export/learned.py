@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.objectives import decoder_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest, Model
 
 

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.decoder.attention import Cache
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.sampling import Sampling
+from dupt_swarm.learning.transformer.attention import Cache
+from dupt_swarm.learning.transformer.gpt import GPT
 
 
 def generate(

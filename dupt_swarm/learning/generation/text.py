@@ -6,10 +6,10 @@ import codecs
 from collections.abc import Iterable, Iterator, Sequence
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 
 
 def continue_text(

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.transformer.gpt import GPT
 
 SEQUENCES = 128
 AT_ONCE = 32  # what is foretold takes 32 MB with a vocabulary of 256,000

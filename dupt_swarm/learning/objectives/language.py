@@ -22,7 +22,6 @@ from dupt_swarm.learning.batches import (
     read_blocks,
 )
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.left_out import LeftOut
@@ -32,6 +31,7 @@ from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedTe
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
 Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how many blocks of each

@@ -7,13 +7,13 @@ from pathlib import Path
 from torch import nn
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import LANGUAGE
 

@@ -22,7 +22,7 @@ def task_manifest(base: Manifest, objective: Objective) -> Manifest:
         ManifestError: the two do not go together.
     """
     name = base.name.removesuffix(f"-{base.objective.kind}")[: NAME_LENGTH_MAX - 1 - len(objective.kind)]
-    rows = base.tokenizer.vocabulary_size + objective.special_tokens
+    rows = base.tokenizer.vocabulary_size + objective.tokens_of_task(base.model.kind)
     tables = base.model_dump()
     tables |= {"name": f"{name}-{objective.kind}", "objective": objective.model_dump()}
     tables |= {"initial_digest": ""}  # of another model
@@ -47,7 +47,7 @@ def begin_from(base: nn.Module, manifest: Manifest, seed: int) -> nn.Module:
     weights = dict(decoder_of(base).named_parameters())
     # Of the rows for tokens base may lack some, or have some that no token uses.
     learnt = manifest.tokenizer.vocabulary_size
-    learnt += base.objective.special_tokens if isinstance(base, TaskModel) else 0
+    learnt += base.objective.tokens_of_task(manifest.model.kind) if isinstance(base, TaskModel) else 0
     for name, parameter in decoder_of(model).named_parameters():
         rows = min(len(parameter), learnt if name in TOKEN_ROWS else len(weights[name]))
         parameter[:rows] = weights[name][:rows]

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.learning.answers import build_answer
-from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
-from dupt_swarm.learning.decoder.gpt import GPT
+from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model, Objective
 
 

@@ -7,8 +7,8 @@ import pytest
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.architectures.architecture import Architecture
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.interruptible import parameter_count
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model
 
 each_architecture = pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES)

@@ -50,7 +50,7 @@ def _manifest(shape: dict[str, Any], objective: dict[str, Any]) -> Manifest:
     rows = TOKENIZER.vocabulary_size
     tables = tiny_manifest(TOKENIZER.sha256, rows, model=shape).model_dump()
     tables["objective"] |= objective
-    tables["model"]["vocabulary_size"] = rows + Objective(**tables["objective"]).special_tokens
+    tables["model"]["vocabulary_size"] = rows + Objective(**tables["objective"]).tokens_of_task("decoder")
     return Manifest.model_validate(tables)
 
 

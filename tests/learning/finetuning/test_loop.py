@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.decoder.attention import Attention
 from dupt_swarm.learning.finetuning.loop import FineTuning, Moment, linear_factor
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
@@ -23,6 +22,7 @@ from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.safe_state import read_tree, write_tree
+from dupt_swarm.learning.transformer.attention import Attention
 from dupt_swarm.manifest import Objective
 from tests.support.saved_models import small_tokenizer
 from tests.support.tasks import small_task, two_languages, write_lines

@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dupt_swarm.errors import DuptError
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.importing.hugging_face import Imported, read_hugging_face
 from dupt_swarm.learning.strategies.flat import unflatten
+from dupt_swarm.learning.transformer.gpt import GPT
 from tests.support.foreign_models import CONTEXT, SHAPES, write_foreign
 from tests.support.foreign_tokenizers import openai_gpt
 from tests.support.saved_models import small_tokenizer

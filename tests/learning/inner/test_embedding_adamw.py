@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn, optim
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner import build_inner, embedding_adamw, move_moments, renew_scales
 from dupt_swarm.learning.inner.embedding_adamw import LEAST_STEPS, EmbeddingAdamW
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.safe_state import read_tree, write_tree
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Inner, Model
 
 V, C = 12, 4

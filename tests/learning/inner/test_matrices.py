@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner.matrices import assumed_block_matrices, block_matrices
 from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model, Objective
 
 CONFIG = Model(vocabulary_size=260, context_length=8, layers=2, heads=2, width=8, hidden_width=16)

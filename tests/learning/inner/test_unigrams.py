@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.inner import unigrams as module
 from dupt_swarm.learning.inner.unigrams import EVEN, Unigrams, unigrams_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model, Objective
 
 SIZE = 300

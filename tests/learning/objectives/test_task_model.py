@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.decoder.gpt import GPT
 from dupt_swarm.learning.objectives import build_model, decoder_of
 from dupt_swarm.learning.objectives.open import OBJECTIVES
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
-from dupt_swarm.manifest.tables import UNSUPERVISED
+from dupt_swarm.manifest.tables import MODEL_OF
 from dupt_swarm.tasks import TASKS
 from tests.support.tasks import small_task
 from tests.support.tiny import tiny_manifest
@@ -32,7 +32,7 @@ def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 def test_every_objective_has_a_class() -> None:
     """What a manifest may name besides tasks can be learnt."""
-    assert set(OBJECTIVES) == set(UNSUPERVISED)
+    assert set(OBJECTIVES) == set(MODEL_OF)
     assert OBJECTIVES.keys().isdisjoint(TASKS)
 
 

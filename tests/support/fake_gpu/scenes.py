@@ -25,13 +25,13 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
     import torch
 
     from dupt_swarm.learning.batches import Batches
-    from dupt_swarm.learning.decoder.gpt import GPT
     from dupt_swarm.learning.inner.matrices import block_matrices
     from dupt_swarm.learning.inner.unigrams import Unigrams
     from dupt_swarm.learning.strategies.diloco import DiLoCo
     from dupt_swarm.learning.strategies.flat import standing_at
     from dupt_swarm.learning.token_files import Split
     from dupt_swarm.learning.trainer import LossMeter, Trainer
+    from dupt_swarm.learning.transformer.gpt import GPT
     from dupt_swarm.presets import load_preset, manifest_from_preset
 
     rows = load_preset(preset, size)["model"]["vocabulary_size"]

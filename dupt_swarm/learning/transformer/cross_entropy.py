@@ -10,8 +10,15 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
-def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None = None) -> Tensor:
-    """The mean of −log softmax(x·weightᵀ)[target] over the rows, in nats; with ``shares`` a weighted sum.
+def linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    shares: Tensor | None = None,
+    bias: Tensor | None = None,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """The mean of −log softmax(x·weightᵀ + bias)[target] over the rows, in nats; with ``shares`` their sum.
 
     Equal to ``F.cross_entropy(F.linear(x, weight), targets)`` in a third of its memory, which makes it
     faster on CPUs: under autocast the logits are kept once, in its precision, and become their own gradient
@@ -20,6 +27,9 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, shares: Ten
     Args:
         x: [N, C], weight: [V, C], targets: int64 [N].
         shares: fp32 [N], what each row counts for; None: 1 / N.
+        bias: [V]; None: none.
+        smoothing: ε; the target has the probability 1 − ε, and all V share ε (Szegedy et al. 2015,
+            arXiv:1512.00567, section 7).
 
     Returns:
         An fp32 scalar; it can be differentiated once.
@@ -29,14 +39,25 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, shares: Ten
         dtype = torch.get_autocast_dtype(device)
         x, weight = x.to(dtype), weight.to(dtype)
     if not torch.is_grad_enabled():  # a function is not told, and would prepare the gradient in vain
-        x, weight = x.detach(), weight.detach()
-    return _LinearCrossEntropy.apply(x, weight, targets, shares)  # type: ignore[no-untyped-call, no-any-return]
+        x, weight, bias = x.detach(), weight.detach(), None if bias is None else bias.detach()
+    return _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call, no-any-return]
+        x, weight, targets, shares, bias, smoothing
+    )
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None) -> Tensor:
-        logits = x @ weight.T
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        shares: Tensor | None,
+        bias: Tensor | None,
+        smoothing: float,
+    ) -> Tensor:
+        logits = x @ weight.T if bias is None else torch.addmm(bias.to(x.dtype), x, weight.T)
+        even = smoothing / len(weight)
         loss = torch.zeros((), device=x.device)
         rows = _rows_at_a_time(logits)
         for start in range(0, len(logits), rows):
@@ -44,21 +65,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
             logp = F.log_softmax(part, dim=-1, dtype=torch.float32)
             here = torch.arange(len(part), device=x.device), target
             target_logp = logp[here]
-            loss -= (target_logp if shares is None else target_logp * shares[start : start + rows]).sum()
+            found = target_logp if not smoothing else (1 - smoothing) * target_logp + even * logp.sum(1)
+            loss -= (found if shares is None else found * shares[start : start + rows]).sum()
             if any(ctx.needs_input_grad):
-                # d loss / d logits = (softmax − one-hot) · share; backward multiplies by the share.
-                part.copy_(logp.exp_())
-                part[here] = target_logp.expm1().to(part.dtype)
+                # d loss / d logits = (softmax − smoothed one-hot) · share; backward multiplies by the share.
+                part.copy_(logp.exp_().sub_(even) if smoothing else logp.exp_())
+                part[here] = (target_logp.expm1() + (smoothing - even)).to(part.dtype)
         ctx.save_for_backward(logits, x, weight, shares)
+        ctx.bias = None if bias is None else bias.dtype
         return loss / targets.numel() if shares is None else loss
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None, Tensor | None, None]:
         difference, x, weight, shares = ctx.saved_tensors
         scale = grad / x.size(0) if shares is None else (grad * shares).unsqueeze(1).to(x.dtype)
         # Scaled after the sum, a frequent token's gradient might be beyond fp16 with any scale of the loss.
-        return (difference @ weight).mul_(scale), difference.T @ (x * scale), None, None
+        of_bias = None
+        if ctx.bias is not None:
+            scales = scale.expand(len(x), 1) if shares is None else scale
+            of_bias = (difference.T @ scales.to(difference.dtype)).squeeze(1).to(ctx.bias)
+        return (difference @ weight).mul_(scale), difference.T @ (x * scale), None, None, of_bias, None
 
 
 def _rows_at_a_time(logits: Tensor) -> int:

@@ -10,8 +10,8 @@ import transformers
 
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.architectures.names import Names
-from dupt_swarm.learning.decoder.gpt import GPT
-from tests.learning.decoder.test_gpt import small
+from dupt_swarm.learning.transformer.gpt import GPT
+from tests.learning.transformer.test_gpt import small
 from tests.support.hugging_face import no_complaints
 
 LLAMA, PALM = ARCHITECTURES["llama"].parts, ARCHITECTURES["cohere"].parts

@@ -12,7 +12,7 @@ from dupt_swarm.manifest import Model
 
 
 class MLP(nn.Module):
-    """activation(x·W_1)·W_2: with ReLU that of Vaswani et al. 2017, section 3.3; with GELU that of GPT-1."""
+    """activation(x·W_1)·W_2: with ReLU that of Vaswani et al. 2017, section 3.3; with GELU GPT-1's."""
 
     def __init__(self, config: Model, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -42,9 +42,14 @@ class SwiGLU(nn.Module):
         return self.dropout(self.c_proj(gated))  # type: ignore[no-any-return]
 
 
-FEED_FORWARDS: dict[str, Callable[[Model], nn.Module]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # The tanh form, as in the code that was published with GPT-1.
-    "gelu": partial(MLP, activation=partial(F.gelu, approximate="tanh")),
-    "relu": partial(MLP, activation=F.relu),
+    "gelu": partial(F.gelu, approximate="tanh"),
+    "gelu_erf": F.gelu,
+    "relu": F.relu,
+    "swiglu": F.silu,
+}
+FEED_FORWARDS: dict[str, Callable[[Model], nn.Module]] = {
+    **{name: partial(MLP, activation=ACTIVATIONS[name]) for name in ("gelu", "gelu_erf", "relu")},
     "swiglu": SwiGLU,
 }

@@ -8,20 +8,19 @@ their sources.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.decoder.attention import Cache, LayerCache
-from dupt_swarm.learning.decoder.block import BLOCKS
-from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
-from dupt_swarm.learning.decoder.norms import build_norm
-from dupt_swarm.learning.decoder.positions import POSITIONS, Positions
+from dupt_swarm.learning.transformer.attention import Cache, LayerCache
+from dupt_swarm.learning.transformer.block import BLOCKS
+from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.transformer.norms import build_norm
+from dupt_swarm.learning.transformer.positions import POSITIONS, Positions
+from dupt_swarm.learning.transformer.weights import check_shapes, draw_weights
 from dupt_swarm.manifest import Model
 
 
@@ -39,8 +38,7 @@ class GPT(nn.Module):
         self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
         untied = not config.tie_embeddings
         self.lm_head = nn.Linear(config.width, config.vocabulary_size, bias=False) if untied else None
-        shapes = {name: tuple(parameter.shape) for name, parameter in self.named_parameters()}
-        assert list(shapes.items()) == list(config.parameter_shapes().items()), "the manifest says otherwise"
+        check_shapes(self, config)
         self.init_weights(0)
 
     @property
@@ -48,25 +46,9 @@ class GPT(nn.Module):
         """[V, C], what h_n is multiplied with: W_e, unless embeddings are untied."""
         return self.wte.weight if self.lm_head is None else self.lm_head.weight
 
-    @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw weights and embeddings from N(0, init_std), with zero biases and unit gains.
-
-        The same seed gives the same bits whatever the model's device. GPT-1 section 4.1; where blocks do not
-        normalise what they give, the last projection of each residual branch is divided by √(2·layers), as
-        in GPT-2 section 2.3.
-        """
-        if self.wte.weight.is_meta:
-            return
-        generator = torch.Generator().manual_seed(seed)
-        for name, parameter in self.named_parameters():
-            if parameter.ndim == 1:
-                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
-                continue
-            std = self.config.init_std
-            if name.endswith("c_proj.weight") and not BLOCKS[self.config.placement].normalised:
-                std /= math.sqrt(2 * self.config.layers)
-            parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
+        """See `draw_weights`."""
+        draw_weights(self, self.config, seed)
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         """The mean loss of ``targets``, or without them the logits.

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.decoder.attention import causal_attention
-from dupt_swarm.learning.decoder.cross_entropy import linear_cross_entropy
-from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.decoder.positions import unturned
 from dupt_swarm.learning.interruptible import parameter_count
+from dupt_swarm.learning.transformer.attention import attend
+from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
+from dupt_swarm.learning.transformer.gpt import GPT
+from dupt_swarm.learning.transformer.positions import unturned
 from dupt_swarm.manifest import Model
 from dupt_swarm.presets import PRESETS, load_preset, sizes_of
 
@@ -153,7 +153,7 @@ def test_the_loss_and_its_gradients_are_those_of_cross_entropy(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In chunks of any size, loss and gradients equal those of PyTorch's linear layer and cross-entropy."""
-    monkeypatch.setattr("dupt_swarm.learning.decoder.cross_entropy._rows_at_a_time", lambda _: rows)
+    monkeypatch.setattr("dupt_swarm.learning.transformer.cross_entropy._rows_at_a_time", lambda _: rows)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(20, 16, generator=generator, requires_grad=True)
     weight = torch.randn(300, 16, generator=generator, requires_grad=True)
@@ -188,7 +188,7 @@ def test_attention_in_bf16_is_pytorchs_attention() -> None:
     """The CPU's own bf16 path gives what F.scaled_dot_product_attention gives, but for bf16 rounding."""
     q, k, v = torch.randn(3, 2, 4, 33, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
     expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-    actual = causal_attention(q.bfloat16(), k.bfloat16(), v.bfloat16(), dropout=0.0)
+    actual = attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), dropout=0.0, causal=True)
     torch.testing.assert_close(actual.float(), expected, rtol=0, atol=0.03)
 
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.decoder.block import Block
-from dupt_swarm.learning.decoder.gpt import GPT
-from dupt_swarm.learning.decoder.positions import Rotary
+from dupt_swarm.learning.transformer.block import Block
+from dupt_swarm.learning.transformer.gpt import GPT
+from dupt_swarm.learning.transformer.positions import Rotary
 from dupt_swarm.manifest import Model
 
 V, T, C, H, D = 300, 10, 32, 4, 8
