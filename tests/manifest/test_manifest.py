@@ -125,8 +125,12 @@ CHANGED_TO = {
     **{(name, key): 0.5 for name in ("inner", "outer") for key in ("beta1", "beta2", "momentum")},
 }
 # What goes with it: some have a meaning with one model and objective only.
-MASKED = {"model": {"bidirectional": True}, "objective": {"kind": "mlm"}}
-PAIRS = {"model": {"encoder_layers": 2}, "objective": {"kind": "seq2seq"}}
+MASKED: dict[str, dict[str, object]] = {"model": {"bidirectional": True}, "objective": {"kind": "mlm"}}
+
+PAIRS: dict[str, dict[str, object]] = {
+    "model": {"encoder_layers": 2, "placement": "pre"},
+    "objective": {"kind": "seq2seq"},
+}
 BESIDES: dict[str, dict[str, dict[str, object]]] = {
     **dict.fromkeys(("bidirectional", "masked_share", "whole_words", "nsp"), MASKED),
     **dict.fromkeys(("encoder_layers", "label_smoothing"), PAIRS),
