@@ -11,6 +11,7 @@ corpus           documents to tokens, split into training and held-out parts
 mixture          several corpora, each with a weight
 offered          text that comes in shards, a few at a time
 batches          shuffled blocks of tokens, of one corpus or several, resumable
+masking          blocks with masked tokens, and pairs of texts, for an encoder
 epochs           numbers in a new order in each epoch, resumable
 labelled/        examples of a task: tables read, encoded, dealt out
 answers          what an answer to a task is: a label, a choice or a score

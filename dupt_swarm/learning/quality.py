@@ -10,14 +10,17 @@ class Quality:
     """The result of a measurement, of language or of a task.
 
     Attributes:
-        loss_nats: mean negative log likelihood per token; of a task −L2 per example, or the mean squared
-            error of its scores.
+        loss_nats: mean negative log likelihood per token, or per masked one, plus that of whether a text
+            follows; of a task −L2 per example, or the mean squared error of its scores.
         counts: what it was measured on, by unit: tokens and bytes of text, or examples.
         bits_per_byte: of text, comparable between tokenizers; None for a task.
-        accuracy: the share of right answers, 0 to 1; None for text, and for a task whose answers are scores.
+        accuracy: the share of right answers, or of masked tokens that were foretold, 0 to 1; None for a
+            decoder's text, and for a task whose answers are scores.
+        nsp_accuracy: of the answers to whether a text follows on another; None: that is not learnt.
     """
 
     loss_nats: float
     counts: dict[str, int]
     bits_per_byte: float | None = None
     accuracy: float | None = None
+    nsp_accuracy: float | None = None

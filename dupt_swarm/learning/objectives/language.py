@@ -52,7 +52,7 @@ class Language:
         self.size = mixture.train_tokens
         self.left_out: Sequence[LeftOut] = mixture.left_out
         self._manifest = manifest
-        self._context_length = manifest.model.context_length
+        self._block_length = self.block_length(manifest)
         self._token_bytes = tokenizer.token_bytes()
         self.notes: Sequence[str] = (
             [
@@ -66,6 +66,11 @@ class Language:
     @classmethod
     def model(cls, manifest: Manifest) -> GPT:
         return GPT(manifest.model)
+
+    @classmethod
+    def block_length(cls, manifest: Manifest) -> int:
+        """Tokens of text in a block."""
+        return manifest.model.context_length
 
     @classmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
@@ -100,7 +105,7 @@ class Language:
             texts_of(settings),
             tokenizer,
             cache,
-            context_length=manifest.model.context_length,
+            context_length=cls.block_length(manifest),
             seed=manifest.seed,
             progress=progress,
             offered=None if weight is None or offered is None else Offered(offered, weight),
@@ -110,14 +115,14 @@ class Language:
     def batches(self, sequences: int, peer: str) -> tuple[Batches | MixedBatches | OfferedBatches, int]:
         batch_size, micro_batches = cut_step(self._manifest, sequences)
         splits, offered = [corpus.train for corpus in self.mixture.corpora], self.mixture.offered
-        order = (self._context_length, batch_size, self._manifest.seed, peer)
+        order = (self._block_length, batch_size, self._manifest.seed, peer)
         if offered is None and len(splits) == 1:
             return Batches(splits[0], *order), micro_batches
         stream = None
         if offered is not None:
-            stream = OfferedBlocks(offered.text, self._context_length, self._manifest.seed, peer)
+            stream = OfferedBlocks(offered.text, self._block_length, self._manifest.seed, peer)
         if stream is not None and not splits:
-            return OfferedBatches(stream, self._context_length, batch_size), micro_batches
+            return OfferedBatches(stream, self._block_length, batch_size), micro_batches
         weights = [each.weight for each in self.mixture.components]
         return MixedBatches(splits, weights, *order, stream), micro_batches
 
@@ -125,18 +130,13 @@ class Language:
         batch_size, _ = cut_step(self._manifest, sequences)
         split = self.mixture.components[0].held_out
         blocks = [(split, number % self._blocks(split)) for number in range(batch_size)]
-        return read_blocks(blocks, self._context_length)
+        return read_blocks(blocks, self._block_length)
 
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
         """See `TrainingObjective`. Each corpus counts for its share of the training."""
-        most = held_out_sequences(most, parameter_count(model), self._context_length, device)
-        shares = self.mixture.shares
-        parts = [
-            [(each.held_out, min(max(1, round(most * share)), self._blocks(each.held_out)))]
-            for each, share in zip(self.mixture.components, shares, strict=True)
-        ]
+        parts, shares = self._held_out_parts(model, device, most)
         found = self._measure(model, device, sequences, parts, look, first)
         return _quality(mixed(found, shares))
 
@@ -144,14 +144,30 @@ class Language:
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
         """See `TrainingObjective`. Each token counts the same."""
+        [found] = self._measure(model, device, sequences, [self._all(most)], look)
+        return _quality(found)
+
+    def _held_out_parts(
+        self, model: nn.Module, device: torch.device, most: int
+    ) -> tuple[list[Part], list[float]]:
+        """Of each corpus what is held out, ``most`` blocks of all together; and each one's share."""
+        most = held_out_sequences(most, parameter_count(model), self._block_length, device)
+        shares = self.mixture.shares
+        parts: list[Part] = [
+            [(each.held_out, min(max(1, round(most * share)), self._blocks(each.held_out)))]
+            for each, share in zip(self.mixture.components, shares, strict=True)
+        ]
+        return parts, shares
+
+    def _all(self, most: int | None) -> Part:
+        """All that there is, ``most`` blocks at most."""
         part, left = [], sys.maxsize if most is None else most
         trained_on = (corpus.train for corpus in self.mixture.corpora)
         for split in (*trained_on, *(each.held_out for each in self.mixture.components)):
             blocks = min(left, self._blocks(split))
             part.append((split, blocks))
             left -= blocks
-        [found] = self._measure(model, device, sequences, [part], look)
-        return _quality(found)
+        return part
 
     def _measure(
         self,
@@ -165,14 +181,14 @@ class Language:
         """The loss on some blocks of each part's splits, from the ``first`` on."""
         counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
         batches = chain.from_iterable(
-            held_out_batches(split, self._context_length, sequences, blocks, first)
+            held_out_batches(split, self._block_length, sequences, blocks, first)
             for split, blocks in chain.from_iterable(parts)
         )
         looked = watched(batches, sum(counts), look)
         return [evaluate(model, islice(looked, count), self._token_bytes, device) for count in counts]
 
     def _blocks(self, split: Split) -> int:
-        return count_blocks(split, self._context_length)
+        return count_blocks(split, self._block_length)
 
 
 def _quality(found: Evaluation) -> Quality:

@@ -10,14 +10,15 @@ from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
+from dupt_swarm.learning.objectives.masked_language import MaskedLanguage
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.tables import LANGUAGE
+from dupt_swarm.manifest.tables import LANGUAGE, MASKED
 
-OBJECTIVES: dict[str, type[TrainingObjective]] = {LANGUAGE: Language}
+OBJECTIVES: dict[str, type[TrainingObjective]] = {LANGUAGE: Language, MASKED: MaskedLanguage}
 """The class of each objective that needs no labels, by what a manifest calls it; all tasks have one."""
 
 

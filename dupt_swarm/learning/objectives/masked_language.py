@@ -1,0 +1,194 @@
+"""Masked language (MLM), and whether a text follows on another (NSP): what BERT is pre-trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.batches import Batch, held_out_batches
+from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.interruptible import Look, watched
+from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
+from dupt_swarm.learning.mixture import Mixture
+from dupt_swarm.learning.objectives.language import Language, Part
+from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.bert import Bert, at
+from dupt_swarm.manifest import Manifest
+
+SAMPLED = 256  # blocks, to find out how much of a text pairs use
+LITTLE = 0.5  # of it
+
+
+@dataclass(frozen=True)
+class MaskedEvaluation:
+    """How well masked tokens, and texts that follow, are foretold.
+
+    Attributes:
+        nats: −log P of all masked tokens together.
+        tokens: how many there were.
+        right: of how many the likeliest token was it.
+        pairs: of how many texts it was to be said whether they follow; 0: of none.
+        pair_nats: −log P of all those answers together.
+        pairs_right: how many were right.
+    """
+
+    nats: float
+    tokens: int
+    right: int
+    pairs: int = 0
+    pair_nats: float = 0.0
+    pairs_right: int = 0
+
+    @property
+    def loss(self) -> float:
+        """What training brings down: the mean of a masked token, plus that of an answer, in nats."""
+        return self.nats / self.tokens + (self.pair_nats / self.pairs if self.pairs else 0.0)
+
+
+class MaskedLanguage(Language):
+    """Text to foretell its masked tokens from. See `TrainingObjective`.
+
+    It is cut into blocks as for a decoder. Without pairs a block may go over from one document to the next,
+    between which there is [SEP]; of two texts each comes from one document.
+    """
+
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
+        self._masking = Masking(manifest, tokenizer)
+        super().__init__(manifest, tokenizer, mixture)
+        if self._masking.pairs:
+            self.notes = [*self.notes, *self._check_pairs()]
+
+    @classmethod
+    def model(cls, manifest: Manifest) -> Bert:  # type: ignore[override]
+        return Bert(manifest.model)
+
+    @classmethod
+    def block_length(cls, manifest: Manifest) -> int:
+        return text_tokens(manifest)
+
+    def batches(self, sequences: int, peer: str) -> tuple[MaskedBatches, int]:  # type: ignore[override]
+        blocks, micro_batches = super().batches(sequences, peer)
+        examples = MaskedExamples(self._masking, self._manifest.seed, peer)
+        return MaskedBatches(blocks, examples, self._masking.context_length), micro_batches
+
+    def example(self, sequences: int) -> Batch:
+        return MaskedExamples(self._masking, 0, "example").batch(super().example(sequences)[0])
+
+    def measure_held_out(
+        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
+    ) -> Quality:
+        """See `TrainingObjective`. Each corpus counts for its share; blocks are masked alike each time."""
+        parts, shares = self._held_out_parts(model, device, most)
+        return _quality(self._measured(model, device, sequences, parts, look, first), shares)
+
+    def measure_all(
+        self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
+    ) -> Quality:
+        return _quality(self._measured(model, device, sequences, [self._all(most)], look), [1.0])
+
+    def _measured(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        sequences: int,
+        parts: Sequence[Part],
+        look: Look,
+        first: int = 0,
+    ) -> list[MaskedEvaluation]:
+        """Of each part, see `Language._measure`."""
+        counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
+        blocks = chain.from_iterable(
+            held_out_batches(split, self._block_length, sequences, count, first)
+            for split, count in chain.from_iterable(parts)
+        )
+        examples = MaskedExamples(self._masking, self._manifest.seed, "held out", first)
+        batches = watched((examples.batch(inputs) for inputs, _ in blocks), sum(counts), look)
+        assert isinstance(model, Bert)
+        return [evaluate_masked(model, islice(batches, count), device) for count in counts]
+
+    def _check_pairs(self) -> list[str]:
+        """What is to be said of documents that are short.
+
+        Raises:
+            CorpusError: no document has two parts.
+        """
+        split = self.mixture.components[0].held_out
+        blocks = [inputs for inputs, _ in held_out_batches(split, self._block_length, 1, SAMPLED)]
+        pieces = [len(self._masking.text_in(block[0].numpy())) for block in blocks]
+        if max(pieces) < 2:
+            raise CorpusError(
+                "no text has two parts, one of which could follow on the other: each is a single token; give "
+                "documents of several sentences, or take part in a swarm with objective.nsp = false",
+                setting="corpus",
+            )
+        used = sum(pieces) / (len(pieces) * self._block_length)
+        if used >= LITTLE:
+            return []
+        return [
+            f"its documents are short: pairs of texts use {100 * used:.0f} % of a block, the rest is padding; "
+            "with objective.nsp = false a swarm would use all"
+        ]
+
+
+@torch.no_grad()
+def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device) -> MaskedEvaluation:
+    """Foretell all masked tokens of ``batches``, and what follows if they have pairs; restores the model's mode.
+
+    Args:
+        model: on ``device`` already.
+        batches: see `MaskedExamples`, on the CPU.
+        device: where to compute.
+
+    Raises:
+        CorpusError: there is no masked token in them.
+    """
+    found: list[Tensor] = []  # on the device, read at the end: reading would wait for each batch
+    with evaluating(model):
+        for batch in batches:
+            tokens, places, targets, *pairs = (tensor.to(device) for tensor in batch)
+            with autocast(device):
+                h = model.hidden(tokens, pairs[0] if pairs else None)
+                logits = model.masked_logits(at(h, places)[targets != NOTHING]).float()
+                follows = model.follow_logits(h).float() if pairs else None
+            true = targets[targets != NOTHING]
+            figures = [*_counted(logits, true), *(_counted(follows, pairs[1]) if follows is not None else ())]
+            found.append(torch.stack(figures))
+    nats, right, count, *of_pairs = torch.stack(found).sum(0).tolist() if found else (0.0, 0.0, 0.0)
+    if not count:
+        raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
+    pair_nats, pairs_right, pair_count = of_pairs or (0.0, 0.0, 0.0)
+    return MaskedEvaluation(nats, int(count), int(right), int(pair_count), pair_nats, int(pairs_right))
+
+
+def _counted(logits: Tensor, true: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """−log P of all together, how many were right, and how many there were; a fp64 number each."""
+    nats = F.cross_entropy(logits, true, reduction="sum")
+    right = (logits.argmax(1) == true).sum()
+    return (
+        nats.double(),
+        right.double(),
+        torch.tensor(float(len(true)), dtype=torch.float64, device=true.device),
+    )
+
+
+def _quality(found: Sequence[MaskedEvaluation], shares: Sequence[float]) -> Quality:
+    """Of a mixture, of which each part has its share."""
+    together = list(zip(shares, found, strict=True))
+    pairs = found[0].pairs > 0
+    return Quality(
+        sum(share * one.loss for share, one in together),
+        {"masked tokens": sum(one.tokens for one in found)},
+        accuracy=math.fsum(share * one.right / one.tokens for share, one in together),
+        nsp_accuracy=math.fsum(share * one.pairs_right / one.pairs for share, one in together)
+        if pairs
+        else None,
+    )
