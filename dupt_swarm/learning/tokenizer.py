@@ -1,22 +1,24 @@
 """The swarm's tokenizer: our own byte-level BPE, or that of a model which was there before the swarm.
 
-Ours has one special token, `<|endoftext|>`, after each document. Any Unicode text survives
-`decode(encode(text))` unchanged, whatever the tokenizer was trained on: all 256 bytes are in the vocabulary.
-Of another model's tokenizer, `Tokenizer.lossy` says whether text survives. With either, what looks like a
-special token in a text is text like any other.
+Ours has one special token, `<|endoftext|>`, after each document; an encoder's has four. Any Unicode text
+survives `decode(encode(text))` unchanged, whatever the tokenizer was trained on: all 256 bytes are in the
+vocabulary. Of another model's tokenizer, `Tokenizer.lossy` says whether text survives. With either, what
+looks like a special token in a text is text like any other.
 """
 
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
@@ -35,9 +37,32 @@ from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 
 END_OF_TEXT = "<|endoftext|>"
 """The special token of ours, with id 0."""
-MIN_VOCABULARY_SIZE = 1 + 256
+MASK = "[MASK]"
+ENCODER_SPECIAL = ("[SEP]", "[CLS]", MASK, "[PAD]")
+"""Those of an encoder's, by id: what ends a text comes first there, too."""
 # The most that training reads: more hardly changes the merges, and all distinct words are held in memory.
 TRAINING_CHARACTERS = 1 << 28
+BYTES = 256
+
+# What BERT and RoBERTa call them.
+_FIRST, _LAST, _MASK, _PAD = ("[CLS]", "<s>"), ("[SEP]", "</s>"), (MASK, "<mask>"), ("[PAD]", "<pad>")
+
+
+@dataclass(frozen=True)
+class EncoderTokens:
+    """The ids of what an encoder's sequences have besides text: [CLS] text [SEP], some of it [MASK].
+
+    Attributes:
+        first: before the first text; [CLS].
+        last: after each text; [SEP].
+        mask: in place of a token that is to be foretold; [MASK].
+        pad: after a sequence that is shorter than others; None: it has none, and any id will do.
+    """
+
+    first: int
+    last: int
+    mask: int
+    pad: int | None = None
 
 
 class Tokenizer:
@@ -71,6 +96,33 @@ class Tokenizer:
     def prefix(self) -> list[int]:
         """What is before a document's own tokens: nothing where documents begin after the end of another."""
         return [] if self.begin_of_text == self.end_of_text else [self.begin_of_text]
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that stand for no text; the one for what the vocabulary lacks may occur in texts."""
+        return self._opened.special
+
+    @cached_property
+    def encoder_tokens(self) -> EncoderTokens:
+        """The special tokens of an encoder, which have BERT's names or RoBERTa's.
+
+        Raises:
+            ManifestError: one is missing, as in the tokenizer of a decoder.
+        """
+        special = {self.name_of(index): index for index in self.special_ids}
+        found = [
+            next((special[name] for name in names if name in special), None)
+            for names in (_FIRST, _LAST, _MASK, _PAD)
+        ]
+        for names, index in zip((_FIRST, _LAST, _MASK), found[:3], strict=True):
+            if index is None:
+                raise ManifestError(
+                    f"the tokenizer has no special token {names[0]} or {names[1]}, which an encoder needs: "
+                    "it is of a model without [MASK]; take an encoder's, or train one for the swarm"
+                )
+        first, last, mask, pad = found
+        assert first is not None and last is not None and mask is not None
+        return EncoderTokens(first, last, mask, pad)
 
     @cached_property
     def sha256(self) -> str:
@@ -135,6 +187,19 @@ class Tokenizer:
         lengths = np.fromiter(map(len, self._opened.spelled), dtype=np.int64, count=self.vocabulary_size)
         lengths[[*self._opened.special, self.begin_of_text]] = 0
         return lengths
+
+    def starts_word(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Shape [vocabulary_size]: whether a word begins with this token, wherever it stands.
+
+        It does with white space and punctuation, and not with letters, digits and parts of characters that
+        follow on others. Special tokens are words of their own. The first token of a text begins a word in
+        any case. Where tokens mark the end of a word and not its beginning, each counts as one.
+        """
+        starts = np.ones(self.vocabulary_size, dtype=np.bool_)
+        if not self._opened.marks_words:
+            starts[:] = [_starts_word(spelled) for spelled in self._opened.spelled]
+            starts[[*self.special_ids]] = True
+        return starts
 
     def bytes_of(self, index: int) -> bytes:
         """The bytes of text that the id stands for, perhaps parts of characters; see `spell`.
@@ -215,6 +280,11 @@ class Tokenizer:
         return b"".join(map(self._opened.spelled.__getitem__, ids))
 
 
+def _starts_word(spelled: bytes) -> bool:
+    first = spelled.decode(errors="replace")[:1]
+    return bool(first) and first != "\ufffd" and unicodedata.category(first)[0] not in "LMN"
+
+
 def _parse(data: bytes, source: str) -> tokenizers.Tokenizer:
     remedy = "use the one that the model came with"
     if len(data) > TOKENIZER_BYTES_MAX:
@@ -228,19 +298,27 @@ def _parse(data: bytes, source: str) -> tokenizers.Tokenizer:
         raise ManifestError(f"{source}: not a tokenizer.json: {error}; {remedy}") from error
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
+def train_tokenizer(
+    texts: Iterable[str], vocabulary_size: int, special_tokens: Sequence[str] = (END_OF_TEXT,)
+) -> Tokenizer:
     """Learn the merges from the first 2²⁸ characters of ``texts``, which are read one at a time.
 
     The same texts give the same tokenizer, byte for byte. Its vocabulary is smaller than
     ``vocabulary_size`` where the texts have too few pairs that occur twice.
 
+    Args:
+        texts: to learn from.
+        vocabulary_size: how many ids there are to be.
+        special_tokens: `ENCODER_SPECIAL` for an encoder; the first one ends a text, and has the id 0.
+
     Raises:
-        UsageError: ``vocabulary_size`` is under 257, or a text is not valid Unicode.
+        UsageError: ``vocabulary_size`` is under 256 and the special tokens, or a text is not valid Unicode.
     """
-    if vocabulary_size < MIN_VOCABULARY_SIZE:
+    least = BYTES + len(special_tokens)
+    if vocabulary_size < least:
         raise UsageError(
             f"vocabulary_size = {vocabulary_size} is too small; "
-            f"use at least {MIN_VOCABULARY_SIZE}: 256 bytes and {END_OF_TEXT}"
+            f"use at least {least}: {BYTES} bytes and {', '.join(special_tokens)}"
         )
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -248,12 +326,17 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=2,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=list(map(_special, special_tokens)),
         initial_alphabet=sorted(ALPHABET),
         show_progress=False,
     )
     backend.train_from_iterator(_training_texts(texts), trainer)
     return Tokenizer.from_foreign(backend.to_str().encode(), 0)
+
+
+def _special(name: str) -> AddedToken:
+    """A masked word's space is masked with it, as in RoBERTa: other programs write it before the mask."""
+    return AddedToken(name, lstrip=name == MASK, normalized=False, special=True)
 
 
 def _training_texts(texts: Iterable[str]) -> Iterator[str]:

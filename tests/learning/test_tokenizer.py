@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning import tokenizer as tokenizer_module
-from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
+from dupt_swarm.learning.tokenizer import (
+    ENCODER_SPECIAL,
+    END_OF_TEXT,
+    EncoderTokens,
+    Tokenizer,
+    train_tokenizer,
+)
 
 TEXTS = ["The swarm trains one model; the swarm has no centre.\n", "Æsop's fox: 'naïve' 狐狸 🦊\r\n\t"] * 8
 TOKENIZER = train_tokenizer(TEXTS, 400)
@@ -73,6 +79,36 @@ def test_too_small_vocabulary() -> None:
     """A vocabulary without room for all bytes is refused with the least size."""
     with pytest.raises(UsageError, match="at least 257"):
         train_tokenizer(TEXTS, 256)
+
+
+def test_an_encoders_special_tokens() -> None:
+    """They come first, what ends a text before all; text that spells them is text."""
+    with pytest.raises(UsageError, match=r"at least 260: 256 bytes and \[SEP\], \[CLS\]"):
+        train_tokenizer(TEXTS, 259, ENCODER_SPECIAL)
+    tokenizer = train_tokenizer(TEXTS, 300, ENCODER_SPECIAL)
+    assert tokenizer.encoder_tokens == EncoderTokens(first=1, last=0, mask=2, pad=3)
+    assert (tokenizer.end_of_text, tokenizer.special_ids) == (0, {0, 1, 2, 3})
+    text = "[CLS] The [MASK][SEP]"
+    assert min(tokenizer.encode(text)) > 3 and tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_a_decoders_tokenizer_has_no_mask() -> None:
+    """Whoever asks is told what is missing, and what to do."""
+    with pytest.raises(
+        ManifestError, match=r"no special token \[CLS\] .*without \[MASK\]; take an encoder's"
+    ):
+        _ = TOKENIZER.encoder_tokens
+
+
+def test_where_words_begin() -> None:
+    """With a space or punctuation; letters and parts of characters go on with a word."""
+    tokenizer = train_tokenizer(["The swarm has no centre. naïve"] * 8, 280, ENCODER_SPECIAL)
+    starts = tokenizer.starts_word()
+    spelled = [tokenizer.bytes_of(index) for index in range(4, tokenizer.vocabulary_size)]
+    assert starts.dtype == bool and starts[:4].all()
+    for index, found in enumerate(spelled, 4):
+        text = found.decode(errors="replace")
+        assert starts[index] == (not text[0].isalnum() and text[0] != "\ufffd")
 
 
 def test_half_a_surrogate_pair() -> None:
