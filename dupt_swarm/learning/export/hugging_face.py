@@ -72,7 +72,7 @@ class HuggingFace:
         return self.architecture.problem(model)
 
     def write(self, folder: Path, learned: Learned) -> None:
-        state = learned.decoder.state_dict()
+        state = learned.backbone.state_dict()
         if learned.head is not None and self.has_head(learned.manifest):
             state |= {f"head.{name}": tensor for name, tensor in learned.head.state_dict().items()}
         elif learned.head is not None:
