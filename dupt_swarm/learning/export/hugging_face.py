@@ -90,7 +90,7 @@ class HuggingFace:
         return bool(self.architecture.double_heads) and manifest.objective.answer == "choice"
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
-        loader = self.architecture.double_heads if self.has_head(manifest) else "AutoModelForCausalLM"
+        loader = self.architecture.double_heads if self.has_head(manifest) else self.architecture.loader
         return (
             f"from transformers import AutoTokenizer, {loader} as Model; "
             f"model, tokenizer = Model.from_pretrained({folder!r}), AutoTokenizer.from_pretrained({folder!r})"
@@ -108,7 +108,7 @@ class HuggingFace:
         model, objective = manifest.model, manifest.objective
         return {
             "architectures": [
-                self.architecture.double_heads if self.has_head(manifest) else self.architecture.causal
+                self.architecture.double_heads if self.has_head(manifest) else self.architecture.class_name
             ],
             "model_type": self.name,
             **self.architecture.settings(model),

@@ -111,7 +111,7 @@ def test_an_output_that_is_said_to_be_tied(kind: str, tmp_path: Path) -> None:
     assert torch.equal(read_hugging_face(tmp_path).parameters[0], embedding)
     for other in (embedding + 0.01, embedding[:3].clone()):
         save_file(tensors | {"lm_head.weight": other}, tmp_path / WEIGHTS)
-        with pytest.raises(DuptError, match=r"`lm_head.weight` differs from the embedding"):
+        with pytest.raises(DuptError, match=r"`lm_head.weight` differs from `.*(embed_tokens|wte).weight`"):
             read_hugging_face(tmp_path)
 
 
