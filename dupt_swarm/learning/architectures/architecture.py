@@ -37,7 +37,8 @@ class Architecture:
         fixed: keys of config.json of which we have some values only; the first one is what they are if they
             are absent, and what we write.
         tidy: brings what other versions write into the form of these tables.
-        end: the token that ends a text where config.json names none; empty: it must.
+        end: the token that ends a text where config.json names none, which of an encoder says nothing; empty:
+            it must.
         dropouts: the keys of config.json that are our dropout; all must be alike.
         choices: keys whose values have other names there: the field of `Model`, and our names by theirs. The
             first one is what it is if the key is absent; of several for one of ours we write the first.

@@ -95,6 +95,7 @@ BERT = Architecture(
             },
         )
     },
+    end="[SEP]",
     dropouts=DROPOUTS,
     loader="AutoModelForPreTraining",
     tidy=tidy,

@@ -216,7 +216,8 @@ def _file_names(folder: Path) -> list[str]:
         if find_file(folder, name) is not None:
             raise CheckpointError(
                 f"{folder / name}: pickled weights can run any code when they are read; write them again as "
-                "safetensors: in transformers, `AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)`"
+                "safetensors: in transformers, `AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)`, "
+                "of an encoder with `AutoModelForPreTraining`"
             )
     raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX}; give a model's folder that has one")
 

@@ -72,7 +72,7 @@ def test_it_computes_what_transformers_computes(activation: str) -> None:
         next_sentence_label=batch["followed"],
     )
     h, loss = model.hidden(tokens, lengths), model(**batch)
-    close = {"rtol": 0, "atol": 1e-5}
+    close: Any = {"rtol": 0, "atol": 1e-5}
     torch.testing.assert_close(model.masked_logits(h)[seen], theirs.prediction_logits[seen], **close)
     torch.testing.assert_close(model.follow_logits(h), theirs.seq_relationship_logits, **close)
     torch.testing.assert_close(loss, theirs.loss, **close)
