@@ -104,6 +104,11 @@ class Tokenizer:
         """The ids that stand for no text; the one for what the vocabulary lacks may occur in texts."""
         return self._opened.special
 
+    @property
+    def unknown(self) -> int | None:
+        """The id for what the vocabulary lacks; None: it lacks nothing."""
+        return self._opened.unknown
+
     @cached_property
     def encoder_tokens(self) -> EncoderTokens:
         """The special tokens of an encoder, which have BERT's names or RoBERTa's.

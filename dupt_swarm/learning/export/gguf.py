@@ -53,6 +53,8 @@ class Gguf:
 
     def problem(self, model: Model) -> str:
         """See `Format.problem`."""
+        if model.kind != "decoder":
+            return f"llama.cpp continues texts with a decoder, and the model is an {model.kind}"
         problems = {name: _problem(name, model) for name in THEIRS}
         if not all(problems.values()):
             return ""
@@ -163,7 +165,7 @@ def _tensors(architecture: Architecture, learned: Learned) -> Iterator[tuple[str
     model = learned.manifest.model
     names = gguf.get_tensor_name_map(_arch(architecture), model.layers)
     arranged = ARRANGED.get(architecture.name, _as_it_is)
-    theirs = architecture.names.to_theirs(learned.decoder.state_dict(), model)
+    theirs = architecture.names.to_theirs(learned.backbone.state_dict(), model)
     for name, tensor in theirs.items():
         known = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if known is None:

@@ -12,10 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.learning.objectives import decoder_of
+from dupt_swarm.learning.objectives import backbone_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest, Model
 
 
@@ -24,7 +23,7 @@ class Learned:
     """A model with all that belongs to it.
 
     Attributes:
-        model: of the manifest's shape: the decoder, or with a task the task's model.
+        model: of the manifest's shape, or with a task the task's model.
         manifest: what it was trained by.
         tokenizer: of its texts.
         origin: where it comes from.
@@ -38,9 +37,9 @@ class Learned:
     fine_tuned_digest: str = ""
 
     @property
-    def decoder(self) -> GPT:
-        """The model without its head."""
-        return decoder_of(self.model)
+    def backbone(self) -> nn.Module:
+        """The model without a task's head."""
+        return backbone_of(self.model)
 
     @property
     def head(self) -> nn.Linear | None:

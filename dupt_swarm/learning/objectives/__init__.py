@@ -10,6 +10,6 @@ start           a task's manifest and first weights, from a model that is there 
 scores          accuracy, F1, correlations, and the evaluation of a task model
 """
 
-from dupt_swarm.learning.objectives.open import build_model, decoder_of, first_model
+from dupt_swarm.learning.objectives.open import backbone_of, build_model, decoder_of, first_model
 
-__all__ = ["build_model", "decoder_of", "first_model"]
+__all__ = ["backbone_of", "build_model", "decoder_of", "first_model"]

@@ -42,9 +42,14 @@ def first_model(manifest: Manifest) -> nn.Module:
     return model
 
 
+def backbone_of(model: nn.Module) -> nn.Module:
+    """A model that `build_model` made without a task's head: a decoder, an encoder, or both."""
+    return model.decoder if isinstance(model, TaskModel) else model
+
+
 def decoder_of(model: nn.Module) -> GPT:
     """The decoder in a model that `build_model` made: what continues text, for a task model too."""
-    decoder = model.decoder if isinstance(model, TaskModel) else model
+    decoder = backbone_of(model)
     assert isinstance(decoder, GPT)
     return decoder
 

@@ -160,7 +160,7 @@ def test_a_choice_with_both_heads(name: str, tmp_path: Path) -> None:
         found = theirs(tokens, mc_token_ids=lengths - 1)
         torch.testing.assert_close(found.mc_logits, learned.model.logits(tokens, lengths), rtol=0, atol=1e-4)  # type: ignore[operator]
         torch.testing.assert_close(
-            found.logits.flatten(0, 1), learned.decoder(tokens.flatten(0, 1)), rtol=0, atol=1e-4
+            found.logits.flatten(0, 1), learned.backbone(tokens.flatten(0, 1)), rtol=0, atol=1e-4
         )
     assert theirs.multiple_choice_head.first_dropout.p == 0.3
 
@@ -181,7 +181,7 @@ def test_a_task_with_its_head(task: str, tmp_path: Path) -> None:
     theirs, head = load_model(tmp_path), load_file(tmp_path / "head.safetensors")
     tokens = some_tokens(learned.manifest.model, 2, 9)
     with torch.no_grad():
-        torch.testing.assert_close(theirs(tokens).logits, learned.decoder(tokens), rtol=0, atol=1e-4)
+        torch.testing.assert_close(theirs(tokens).logits, learned.backbone(tokens), rtol=0, atol=1e-4)
     assert learned.head is not None
     assert torch.equal(head["weight"], learned.head.weight) and torch.equal(head["bias"], learned.head.bias)
     if labels := TASKS[task].get("labels"):
