@@ -82,7 +82,7 @@ def _sizes() -> Iterator[str]:
     default=None,
     metavar="MODEL",
     help="Train a model on that exists: a folder in Hugging Face's format (gpt2, openai-gpt, llama, "
-    "cohere), from `dupt-model pull`, or a checkpoint.",
+    "cohere, bert), from `dupt-model pull`, or a checkpoint.",
 )
 @click.option("--task", type=click.Choice(TASKS), default=None, help="Teach --from MODEL this, not language.")
 @click.option("--labels", default="", metavar="A,B,…", help="The task's; similarity without: a score.")
@@ -292,6 +292,8 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     from dupt_swarm.models.saved_model import load_model
 
     base = load_model(model)
+    for note in base.notes:
+        click.echo(f"note: {note}", err=True)
     if objective is None:
         written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
     else:

@@ -72,6 +72,7 @@ class Tokenizer:
         end_of_text: the id that follows each document.
         begin_of_text: the id that a document begins after: the one that the tokenizer's own template puts
             before a text, or else `end_of_text`.
+        template: the ids that the tokenizer's own template puts before a text, and after it.
         lossy: why text does not survive unchanged, such as "its normalizer (NFC) rewrites it"; empty: it
             does. SentencePiece's sign for the space, `▁`, is not counted: in a text it becomes a space.
         surplus: how many bytes the tokens of a document stand for besides its text: 1 where a space is
@@ -81,9 +82,10 @@ class Tokenizer:
     def __init__(self, opened: Opened, data: bytes, end_of_text: int = 0) -> None:
         self._opened, self._data = ending_with(opened, end_of_text), data
         self.end_of_text = end_of_text
-        before = find_template(opened.backend)
+        self.template = find_template(opened.backend)
+        before, _ = self.template
         self.begin_of_text = before[-1] if before else end_of_text
-        self._puts_space = self._spelled(self.encode("a")).startswith(b" ")
+        self._puts_space = opened.begins_words or self._spelled(self.encode("a")).startswith(b" ")
         self.surplus = int(self._puts_space or opened.marks_words)
         self.lossy = ", ".join(self._losses())
 
@@ -101,6 +103,11 @@ class Tokenizer:
     def special_ids(self) -> frozenset[int]:
         """The ids that stand for no text; the one for what the vocabulary lacks may occur in texts."""
         return self._opened.special
+
+    @property
+    def unknown(self) -> int | None:
+        """The id for what the vocabulary lacks; None: it lacks nothing."""
+        return self._opened.unknown
 
     @cached_property
     def encoder_tokens(self) -> EncoderTokens:
@@ -224,7 +231,7 @@ class Tokenizer:
         """Read the tokenizer.json of any model, as it is; ours is the plain case.
 
         BPE of bytes as in GPT-2 and Llama 3, of SentencePiece's pieces as in Llama 2, and of words as in
-        GPT-1 is supported. What a tokenizer does to text, `lossy` says.
+        GPT-1 is supported, and WordPiece as in BERT. What a tokenizer does to text, `lossy` says.
 
         Args:
             data: its content.
@@ -273,7 +280,8 @@ class Tokenizer:
 
     def _losses(self) -> Iterator[str]:
         yield from self._opened.losses
-        if self._puts_space and self.encode(" a") == self.encode("a"):
+        keeps_spaces = not self._opened.begins_words
+        if keeps_spaces and self._puts_space and self.encode(" a") == self.encode("a"):
             yield "a space at its beginning is lost"
 
     def _spelled(self, ids: Iterable[int]) -> bytes:

@@ -29,7 +29,7 @@ def export(
     Args:
         model: of any swarm, or fine-tuned.
         folder: made; if it is there already, it must be empty.
-        format: ``openai-gpt``, ``gpt2``, ``llama`` or ``cohere``, by the model's parts, for
+        format: ``openai-gpt``, ``gpt2``, ``llama``, ``cohere`` or ``bert``, by the model's parts, for
             `transformers`; ``safetensors``: dupt_swarm's own names; ``gguf``: for llama.cpp. None: the one
             of Hugging Face's that fits, or else our own.
         type: of the weights in a ``gguf``: ``f32``, ``f16`` (as None), or ``q8_0``.

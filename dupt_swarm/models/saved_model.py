@@ -20,7 +20,12 @@ from dupt_swarm.disk.files import sync_files, sync_folder
 from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
-from dupt_swarm.learning.importing.hugging_face import CONFIG, is_hugging_face, read_hugging_face
+from dupt_swarm.learning.importing.hugging_face import (
+    CONFIG,
+    Imported,
+    is_hugging_face,
+    read_hugging_face,
+)
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -28,6 +33,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.explain import explain_invalid
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
+from dupt_swarm.manifest.tables import LANGUAGE, MASKED
 from dupt_swarm.presets import load_continuing
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
@@ -44,6 +50,7 @@ class SavedModel:
     Attributes:
         folder: where its replica state lies.
         origin: where it was taken from, if that is known.
+        notes: what is to be known of it besides: sentences.
     """
 
     folder: Path
@@ -51,6 +58,7 @@ class SavedModel:
     tokenizer: Tokenizer
     state: ReplicaState
     origin: Origin | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, path: Path, *, remedy: str = REMEDY) -> SavedModel:
@@ -252,10 +260,26 @@ def load_foreign(folder: Path) -> SavedModel:
         "seed": 0,
         "tokenizer": about | {"end_of_text": found.end_of_text},
         "model": found.model.model_dump(),
+        "objective": _objective(found, tokenizer),
     }
     try:
         manifest = Manifest.model_validate(load_continuing(found.model.context_length) | tables)
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, str(folder))) from error
     state = first_state(manifest, found.parameters)
-    return SavedModel(folder, manifest, tokenizer, state)
+    notes = (
+        f"{' and '.join(found.drawn)} are not in the folder: their weights are drawn, and know nothing yet",
+    )
+    return SavedModel(folder, manifest, tokenizer, state, notes=notes if found.drawn else ())
+
+
+def _objective(found: Imported, tokenizer: Tokenizer) -> dict[str, object]:
+    """What a swarm that trains it on learns: of an encoder that has learnt whether texts follow, that too.
+
+    Raises:
+        ManifestError: it is an encoder, and its tokenizer is none of an encoder's.
+    """
+    if not found.model.bidirectional:
+        return {"kind": LANGUAGE}
+    _ = tokenizer.encoder_tokens
+    return {"kind": MASKED, "nsp": not found.drawn}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.export.learned import Format
 
 # As `learning.export.export.FORMATS`, which imports torch.
-FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "safetensors", "gguf")
+FORMATS = ("openai-gpt", "gpt2", "llama", "cohere", "bert", "safetensors", "gguf")
 TYPES = ("f32", "f16", "q8_0")  # as `learning.export.gguf.TYPES`
 
 
@@ -26,7 +26,7 @@ TYPES = ("f32", "f16", "q8_0")  # as `learning.export.gguf.TYPES`
     "--format",
     type=click.Choice(FORMATS),
     default=None,
-    help="openai-gpt, gpt2, llama or cohere for `transformers`, by the model's parts; safetensors: "
+    help="openai-gpt, gpt2, llama, cohere or bert for `transformers`, by the model's parts; safetensors: "
     "dupt_swarm's own names; gguf: for llama.cpp. [default: the one that fits, of the others]",
 )
 @click.option(

@@ -12,8 +12,8 @@ import click
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.tables import LANGUAGE
+from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.manifest.tables import LANGUAGE, MASKED
 from peers import options
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def about_model(path: Path) -> dict[str, Any]:
         "buffers": sorted(state.buffers),
         "custom": not model.described,
         "origin": model.origin.to_json() if model.origin else None,
+        "notes": list(model.notes),
     }
 
 
@@ -105,8 +106,12 @@ def _shape(manifest: Manifest, parameters: int) -> dict[str, Any]:
         "swarm_id": manifest.swarm_id,
         "manifest_sha256": manifest.sha256,
         "model": {**manifest.model.model_dump(), "parts": manifest.model.parts, "parameters": parameters},
-        "objective": objective.model_dump() if objective.supervised else {"kind": objective.kind},
+        "objective": objective.model_dump() if objective.supervised else _untasked(objective),
     }
+
+
+def _untasked(objective: Objective) -> dict[str, Any]:
+    return objective.model_dump(include={"kind", "nsp"} if objective.kind == MASKED else {"kind"})
 
 
 def _tokenizer(manifest: Manifest, found: str | None) -> dict[str, Any]:
@@ -156,12 +161,15 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if tokenizer.get("lossy"):
         facts["tokenizer"] += f"; it does not keep text as it is: {tokenizer['lossy']}"
     lines = [str(found["path"]), *(f"  {key:<11} {value}" for key, value in facts.items())]
+    lines += [f"  {'note':<11} {note}" for note in found.get("notes", [])]
     return lines + _origin_lines(found.get("origin"))
 
 
 def _describe(objective: dict[str, Any]) -> str:
     if objective["kind"] == LANGUAGE:
         return "language (L1)"
+    if objective["kind"] == MASKED:
+        return "masked language" + (", and whether a text follows on another" if objective["nsp"] else "")
     labels = f", labels {', '.join(objective['labels'])}" if objective["labels"] else ""
     return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"
 

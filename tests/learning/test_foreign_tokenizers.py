@@ -16,6 +16,7 @@ from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.generation.text import characters
 from dupt_swarm.learning.tokenizer import Tokenizer
 from tests.support.foreign_tokenizers import (
+    ENCODERS,
     KEEPING,
     KINDS,
     Made,
@@ -28,12 +29,14 @@ from tests.support.foreign_tokenizers import (
 from tests.support.saved_models import small_tokenizer
 from tests.support.tiny import tiny_manifest
 
-TOKENIZERS = {kind: Tokenizer.from_foreign(*make()) for kind, make in KINDS.items()}
+TOKENIZERS = {kind: Tokenizer.from_foreign(*make()) for kind, make in (KINDS | ENCODERS).items()}
 PARTS = [
     "<s>",
     "</s>",
     "<|endoftext|>",
     "<unk>",
+    "[MASK]",
+    "[UNK]",
     " ",
     "  ",
     "\n",
@@ -50,7 +53,7 @@ AWKWARD = st.lists(st.sampled_from(PARTS)).map("".join)
 TEXT = st.one_of(st.text(), AWKWARD).map(lambda text: text.replace("▁", ""))
 PREFIXED = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 
-each_kind = pytest.mark.parametrize("kind", KINDS)
+each_kind = pytest.mark.parametrize("kind", TOKENIZERS)
 each_keeping = pytest.mark.parametrize("kind", KEEPING)
 
 
@@ -75,7 +78,8 @@ def test_ids_are_the_librarys(kind: str, text: str) -> None:
     ids = tokenizer.encode(text)
     assert ids == theirs.encode(text, add_special_tokens=False).ids
     assert {tokenizer.begin_of_text, tokenizer.end_of_text}.isdisjoint(ids)
-    assert theirs.encode(f"{text}a").ids == [*tokenizer.prefix, *tokenizer.encode(f"{text}a")]
+    before, after = tokenizer.template
+    assert theirs.encode(f"{text}a").ids == [*before, *tokenizer.encode(f"{text}a"), *after]
 
 
 @each_keeping
@@ -129,6 +133,7 @@ def test_decoding_is_the_librarys(kind: str) -> None:
         ("llama2", "<s>", "</s>"),
         ("metaspace", "<s>", "</s>"),
         ("openai-gpt", "\n</w>", "\n</w>"),
+        ("bert-cased", "[CLS]", "[SEP]"),
     ],
 )
 def test_edges_of_a_document(kind: str, begin: str, end: str) -> None:
@@ -156,6 +161,9 @@ def test_edges_of_a_document(kind: str, begin: str, end: str) -> None:
         ("gemma", "\n\n", b"\n\n"),
         ("openai-gpt", "the</w>", b"the "),
         ("openai-gpt", "b", b"b"),
+        ("bert-cased", "the", b" the"),
+        ("bert-cased", "##e", b"e"),
+        ("bert-cased", ",", b","),
     ],
 )
 def test_what_a_token_stands_for(kind: str, token: str, expected: bytes) -> None:
@@ -176,9 +184,59 @@ def test_words() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("bert-uncased", "uber den bar, [UNK] walks"),
+        ("bert-cased", "Über den Bär, [UNK] walks"),
+    ],
+)
+def test_word_pieces(kind: str, shown: str) -> None:
+    """Words come back with single spaces, what the vocabulary lacks as [UNK]; what looks special is text."""
+    tokenizer = TOKENIZERS[kind]
+    text = "Über  den\nBär, 狐 walks"
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == "".join(characters(tokenizer, ids)) == shown
+    assert tokenizer.token_bytes()[tokenizer.encode("the bear")].sum() - tokenizer.surplus == len("the bear")
+    special = tokenizer.encoder_tokens
+    assert [tokenizer.name_of(index) for index in (special.first, special.last, special.mask)] == [
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
+    assert special.pad == 0 and tokenizer.template == ([special.first], [special.last])
+    ids = tokenizer.encode("[MASK][SEP] the [PAD]")
+    assert not {special.first, special.last, special.mask, special.pad}.intersection(ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "words"),
+    [
+        ("bert-cased", "The bearwalk, 12", ["The", " bear|walk", ",", " 12"]),
+        ("gpt2", "The bearwalk, 12", ["The", " bear|walk", ",", " 12"]),
+        ("llama2", "The bear walks", [" The", " bear", " walks"]),
+    ],
+)
+def test_where_words_begin(kind: str, text: str, words: list[str]) -> None:
+    """Whatever a vocabulary marks, the beginning of a word or what goes on with it."""
+    tokenizer = TOKENIZERS[kind]
+    starts, found = tokenizer.starts_word(), []
+    for number, index in enumerate(tokenizer.encode(text)):
+        spelled = tokenizer.bytes_of(index).decode()
+        found += [spelled] if starts[index] or not number else []
+        found[-1] += "" if starts[index] or not number else spelled
+    assert [word.strip() for word in found] == [word.replace("|", "").strip() for word in words]
+    assert starts[sorted(tokenizer.special_ids)].all()
+
+
+@pytest.mark.parametrize(
     ("make", "changes", "reason"),
     [
         (KINDS["metaspace"], {}, "a space at its beginning is lost"),
+        (
+            ENCODERS["bert-cased"],
+            {},
+            r"\(BertNormalizer\) rewrites it, .*drops white space, characters that its .* are lost$",
+        ),
         (openai_gpt, {}, r"normalizer \(BertNormalizer\) rewrites .*drops white space.* are lost"),
         (gpt2, {"pre_tokenizer": PREFIXED}, "^a space at its beginning is lost$"),
         (gpt2, {"normalizer": {"type": "NFC"}}, r"^its normalizer \(NFC\) rewrites it$"),

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm.errors import DuptError
+from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.models.beginning import begin_language
 from dupt_swarm.models.saved_model import load_model
-from tests.support.foreign_models import write_foreign
+from tests.support.foreign_models import write_encoder, write_foreign
+from tests.support.saved_models import small_tokenizer
 
 
 def test_more_rows_than_the_tokenizer_has_ids(tmp_path: Path) -> None:
@@ -53,6 +56,41 @@ def test_absurd_sizes_take_no_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LOADING, str(tmp_path / "huge")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert "has shape [300, 32], and by config.json [16777216, 65536]" in done.stdout
+
+
+def test_an_encoder(tmp_path: Path) -> None:
+    """A swarm that trains it on masks tokens, and foretells what follows if the model has learnt that."""
+    write_encoder(tmp_path / "bert")
+    saved = load_model(tmp_path / "bert")
+    assert (saved.manifest.objective.kind, saved.manifest.objective.nsp) == ("mlm", True)
+    assert saved.tokenizer.encoder_tokens.last == saved.manifest.tokenizer.end_of_text
+    assert saved.described and saved.notes == ()
+    begun, state = begin_language(saved, name="on", seed=3)
+    assert begun.objective == saved.manifest.objective and begun.model == saved.manifest.model
+    assert state.digest == begun.initial_digest == saved.state.digest
+
+
+def test_an_encoder_that_has_not_learnt_what_follows(tmp_path: Path) -> None:
+    """That is left out, and it is said that the weights for it are drawn."""
+    write_encoder(tmp_path / "bert", "BertForMaskedLM")
+    saved = load_model(tmp_path / "bert")
+    assert not saved.manifest.objective.nsp
+    assert saved.notes == (
+        "pooler and follows are not in the folder: their weights are drawn, and know nothing yet",
+    )
+
+
+def test_an_encoder_with_a_decoders_tokenizer(tmp_path: Path) -> None:
+    """Without [SEP] or [MASK] nothing can be masked: the file is named."""
+    write_encoder(tmp_path / "bert")
+    (tmp_path / "bert" / "tokenizer.json").write_bytes(small_tokenizer().to_bytes())
+    with pytest.raises(DuptError, match=r"tokenizer.json: no token \[SEP\]"):
+        load_model(tmp_path / "bert")
+    (tmp_path / "bert" / "tokenizer.json").write_bytes(
+        train_tokenizer([], 300, ("[SEP]", "[CLS]")).to_bytes()
+    )
+    with pytest.raises(DuptError, match=r"no special token \[MASK\]"):
+        load_model(tmp_path / "bert")
 
 
 def test_a_folder_without_a_model(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from dupt_swarm import SavedModel, export, verify
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import CheckpointError, DuptError, VerificationError
+from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.learning.objectives import first_model
+from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, write_shared
 from dupt_swarm.replica.chain import Chain
@@ -56,11 +58,15 @@ def kept() -> KeptRounds:
 
 
 def write(
-    folder: Path, kept: KeptRounds, state: ReplicaState | None = None, chain: Chain | None = None
+    folder: Path,
+    kept: KeptRounds,
+    state: ReplicaState | None = None,
+    chain: Chain | None = None,
+    tokenizer: Tokenizer = TOKENIZER,
 ) -> Path:
     """A model folder as `pull` writes it, with the last state and the whole chain if no others are given."""
     folder.mkdir(parents=True)
-    write_shared(folder, kept.manifest, TOKENIZER.to_bytes(), None)
+    write_shared(folder, kept.manifest, tokenizer.to_bytes(), None)
     save_state(state or kept.states[-1], folder / REPLICA_FILE)
     ChainFile(folder / CHAIN_FILE, Words(kept.manifest.swarm_id)).write(chain or kept.chain())
     return folder
@@ -111,6 +117,23 @@ def test_an_exported_model(model, tmp_path, format: str) -> None:
     assert verify(tmp_path / "out") == verify(model)
     SavedModel.load(model).save(tmp_path / "copy")
     assert verify(tmp_path / "copy") == verify(model)
+
+
+@pytest.mark.parametrize("format", ["bert", "safetensors"])
+def test_an_exported_encoder(tmp_path, format: str) -> None:
+    """Its weights are compared as those of a decoder."""
+    tokenizer = train_tokenizer([], 270, ENCODER_SPECIAL)
+    parts = ARCHITECTURES["bert"].parts
+    manifest = tiny_manifest(
+        tokenizer.sha256, tokenizer.vocabulary_size, model=parts, objective={"kind": "mlm"}
+    )
+    folder = write(tmp_path / "model", rounds_of(manifest), tokenizer=tokenizer)
+    export(SavedModel.load(folder), tmp_path / "out", format)
+    assert verify(tmp_path / "out") == verify(folder)
+    if format == "bert":
+        flip(tmp_path / "out" / "model.safetensors", -5)
+        with pytest.raises(VerificationError, match="the weights are not those of the state"):
+            verify(tmp_path / "out")
 
 
 def test_a_chain_whose_beginning_nobody_knew(kept, tmp_path) -> None:

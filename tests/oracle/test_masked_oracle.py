@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -24,12 +25,12 @@ ROUNDS = 10
 
 def manifest_of(dropout: float = 0.0) -> Manifest:
     """An encoder of two blocks, with short rounds."""
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "model": {"context_length": 32, "layers": 2, "dropout": dropout},
         "rounds": {"tokens_per_step": 512, "tokens_per_round": 4096},
         "schedule": {"warmup_updates": 5, "total_updates": 500},
     }
-    return encoder_manifest(TOKENIZER, **changes)
+    return encoder_manifest(TOKENIZER, nsp=True, **changes)
 
 
 def weights(manifest: Manifest) -> list[Tensor]:

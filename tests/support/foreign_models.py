@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from dupt_swarm.learning.tokenizer_json.opening import parse as read
+from tests.support.foreign_tokenizers import bert_uncased
 from tests.support.hugging_face import no_complaints
 from tests.support.saved_models import small_tokenizer
 
@@ -22,6 +24,25 @@ LLAMA: dict[str, Any] = {
 GPT: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT}
 COHERE = LLAMA | {"logit_scale": 1.0, "pad_token_id": None}
 SHAPES = {"llama": LLAMA, "cohere": COHERE, "gpt2": GPT, "openai-gpt": GPT}
+BERT = {key: LLAMA[key] for key in LLAMA if key != "num_key_value_heads"}
+
+
+def write_encoder(folder: Path, loader: str = "BertForPreTraining", **settings: Any) -> Any:
+    """Write a BERT of this class of `transformers` with a tokenizer like its own; see `write_foreign`."""
+    import transformers
+
+    data, _ = bert_uncased()
+    shape = BERT | {"vocab_size": len(read(data).get_vocab()), "initializer_range": 0.2}
+    with no_complaints():
+        config = transformers.AutoConfig.for_model("bert", **(shape | settings))
+        torch.manual_seed(1)
+        model = getattr(transformers, loader)(config).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_bytes(data)
+    return model
 
 
 def write_foreign(

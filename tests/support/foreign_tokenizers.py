@@ -130,6 +130,18 @@ def openai_gpt() -> Made:
     return json.dumps(content).encode(), content["model"]["vocab"]["\n</w>"]
 
 
+@cache
+def bert_uncased() -> Made:
+    """WordPiece of words in lower case, without accents; a template puts a token at either end of a text."""
+    return _word_piece(lowercase=True)
+
+
+@cache
+def bert_cased() -> Made:
+    """The same of words as they are."""
+    return _word_piece(lowercase=False)
+
+
 KEEPING = {
     "gpt2": gpt2,
     "smollm": smollm,
@@ -140,6 +152,7 @@ KEEPING = {
 """Those with which any text survives."""
 
 KINDS = KEEPING | {"metaspace": metaspace, "openai-gpt": openai_gpt}
+ENCODERS = {"bert-uncased": bert_uncased, "bert-cased": bert_cased}
 
 
 def changed(data: bytes, **changes: Any) -> bytes:
@@ -147,6 +160,24 @@ def changed(data: bytes, **changes: Any) -> bytes:
     content = json.loads(data)
     content["model"] |= changes.pop("model", {})
     return json.dumps(content | changes).encode()
+
+
+def _word_piece(*, lowercase: bool) -> Made:
+    made = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(code) for code in range(33, 300)]
+    trainer = trainers.WordPieceTrainer(vocab_size=700, special_tokens=special, show_progress=False)
+    within = "".join(filter(str.isalpha, letters))
+    made.train_from_iterator([TEXT, " ".join(letters), within], trainer)
+    made.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, special.index(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    return _file(made, "[SEP]")
 
 
 def _byte_level(cut: Any, special: list[str]) -> Tokenizer:

@@ -29,7 +29,7 @@ class Architecture:
 
     Attributes:
         name: `model_type` in config.json.
-        causal: the class of the language model.
+        class_name: the class of the model, as it is pre-trained.
         double_heads: the class with a head for multiple choice besides; empty: there is none.
         names: what our modules are called there.
         keys: fields of `Model` by the keys of config.json.
@@ -37,14 +37,18 @@ class Architecture:
         fixed: keys of config.json of which we have some values only; the first one is what they are if they
             are absent, and what we write.
         tidy: brings what other versions write into the form of these tables.
-        end: the token that ends a text where config.json names none; empty: it must.
+        end: the token that ends a text where config.json names none, which of an encoder says nothing; empty:
+            it must.
         dropouts: the keys of config.json that are our dropout; all must be alike.
+        choices: keys whose values have other names there: the field of `Model`, and our names by theirs. The
+            first one is what it is if the key is absent; of several for one of ours we write the first.
+        loader: the class that finds ``class_name`` in config.json and loads it.
         more: what config.json says besides, of a model; nothing: these tables say all.
         too_odd: why a model with these parts cannot be written all the same, or an empty string.
     """
 
     name: str
-    causal: str
+    class_name: str
     double_heads: str
     names: Names
     keys: Mapping[str, str]
@@ -53,6 +57,8 @@ class Architecture:
     tidy: Callable[[Config], dict[str, Any]]
     end: str = ""
     dropouts: tuple[str, ...] = ()
+    choices: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    loader: str = "AutoModelForCausalLM"
     more: Callable[[Model], dict[str, Any]] = field(default=lambda _: {})
     too_odd: Callable[[Model], str] = field(default=lambda _: "")
 
@@ -61,6 +67,9 @@ class Architecture:
         for name, value in self.parts.items():
             if getattr(model, name) != value:
                 return f"the format has {name} = {_toml(value)}, the model {_toml(getattr(model, name))}"
+        for name, named in self.choices.values():
+            if getattr(model, name) not in named.values():
+                return f"the format has no {name} = {_toml(getattr(model, name))}"
         return self.too_odd(model)
 
     def settings(self, model: Model) -> dict[str, Any]:
@@ -69,6 +78,7 @@ class Architecture:
             {theirs: getattr(model, ours) for theirs, ours in self.keys.items()}
             | {theirs: values[0] for theirs, values in self.fixed.items()}
             | dict.fromkeys(self.dropouts, model.dropout)
+            | {key: _first(named, getattr(model, name)) for key, (name, named) in self.choices.items()}
             | self.more(model)
         )
 
@@ -91,11 +101,12 @@ class Architecture:
 
     def _shape(self, tidy: dict[str, Any]) -> dict[str, Any]:
         for key, values in self.fixed.items():
-            if tidy.get(key, values[0]) not in values:
-                raise ManifestError(
-                    f"config.json: {key} = {shortened(tidy[key])} cannot be represented here; only "
-                    f"{' or '.join(map(repr, values))} can; take another model"
-                )
+            _check_known(key, tidy.get(key, values[0]), values)
+        chosen: dict[str, Any] = {}
+        for key, (name, named) in self.choices.items():
+            value = tidy.get(key, next(iter(named)))
+            _check_known(key, value, tuple(named))
+            chosen[name] = named[value]
         missing = [key for key in self.keys if key not in tidy]
         if missing:
             raise ManifestError(f"config.json lacks {', '.join(missing)}; fetch the model again")
@@ -106,7 +117,7 @@ class Architecture:
                 "give them one value there"
             )
         fields = {ours: tidy[theirs] for theirs, ours in self.keys.items()}
-        return {**self.parts, **fields, "dropout": float(rates.pop() if rates else 0.0)}
+        return {**self.parts, **chosen, **fields, "dropout": float(rates.pop() if rates else 0.0)}
 
     def _explained(self, error: ValidationError) -> str:
         """The first problem, by the key that the file has."""
@@ -122,6 +133,18 @@ def _check_number(key: str, value: object) -> None:
     """Before anything is computed with it: lists and texts can be multiplied too, integers have no end."""
     if not isinstance(value, bool | int | float) or not abs(value) <= NUMBER_MAX:
         raise ManifestError(f"config.json: {key} = {shortened(value)} is no number; fetch the model again")
+
+
+def _check_known(key: str, value: object, known: tuple[Any, ...]) -> None:
+    if value not in known:
+        raise ManifestError(
+            f"config.json: {key} = {shortened(value)} cannot be represented here; only "
+            f"{' or '.join(map(repr, known))} can; take another model"
+        )
+
+
+def _first(named: Mapping[str, str], ours: str) -> str:
+    return next(theirs for theirs, name in named.items() if name == ours)
 
 
 def shortened(value: object) -> str:

@@ -56,7 +56,7 @@ def more(model: Model) -> dict[str, Any]:
 
 COHERE = Architecture(
     name="cohere",
-    causal="CohereForCausalLM",
+    class_name="CohereForCausalLM",
     double_heads="",
     names=Names(
         tuple(their_row(row) for row in NAMES.rows if row.ours != "h.*.ln_2"),

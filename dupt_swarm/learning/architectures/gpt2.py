@@ -40,6 +40,8 @@ GPT_KEYS = {
     "initializer_range": "init_std",
 }
 GPT_PARTS: dict[str, Any] = {
+    "bidirectional": False,
+    "encoder_layers": 0,
     "kv_heads": 0,
     "positions": "learned",
     "norm": "layer",
@@ -79,7 +81,7 @@ def more(model: Model) -> dict[str, Any]:
 
 GPT2 = Architecture(
     name="gpt2",
-    causal="GPT2LMHeadModel",
+    class_name="GPT2LMHeadModel",
     double_heads="GPT2DoubleHeadsModel",
     names=NAMES,
     keys=GPT_KEYS,

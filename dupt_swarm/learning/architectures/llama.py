@@ -84,7 +84,7 @@ def more(model: Model) -> dict[str, Any]:
 
 LLAMA = Architecture(
     name="llama",
-    causal="LlamaForCausalLM",
+    class_name="LlamaForCausalLM",
     double_heads="",
     names=NAMES,
     keys={
@@ -101,6 +101,8 @@ LLAMA = Architecture(
         "tie_word_embeddings": "tie_embeddings",
     },
     parts={
+        "bidirectional": False,
+        "encoder_layers": 0,
         "positions": "rotary",
         "norm": "rms",
         "placement": "pre",

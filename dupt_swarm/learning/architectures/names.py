@@ -1,10 +1,10 @@
-"""What the decoder's modules are called here and elsewhere: one table serves both directions."""
+"""What a model's modules are called here and elsewhere: one table serves both directions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -47,18 +47,29 @@ class Names:
         rows: a row for each module.
         prefix: of all names there but those of heads; files may leave it out.
         passed_over: names of what is no parameter: masks and tables that files of old have.
-        tied: the matrix of the output, a copy of the embedding where the two are one.
+        tied: the output's parameters, which files may have besides, as copies of ours where they are one.
+        older: how names ended that end otherwise now.
+        optional: modules of ours that files may lack.
     """
 
     rows: tuple[Row, ...]
     prefix: str
     passed_over: tuple[str, ...] = ()
-    tied: str = "lm_head.weight"
+    tied: Mapping[str, str] = field(default_factory=lambda: {"lm_head.weight": "wte.weight"})
+    older: Mapping[str, str] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
 
     def means_nothing(self, name: str) -> bool:
         """Whether what has this name there is passed over."""
         general = BLOCK.sub("*", name)
         return any(general in (each, each.removeprefix(self.prefix)) for each in self.passed_over)
+
+    def spellings(self, name: str) -> Iterator[str]:
+        """What files may call the parameter ``name`` of theirs."""
+        old = [f"{name.removesuffix(end)}{old}" for end, old in self.older.items() if name.endswith(end)]
+        for each in (name, *old):
+            yield each
+            yield each.removeprefix(self.prefix)
 
     def to_theirs(self, state: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
         """Our parameters under their names, each in memory of its own.

@@ -38,7 +38,7 @@ def too_odd(model: Model) -> str:
 
 OPENAI_GPT = Architecture(
     name="openai-gpt",
-    causal="OpenAIGPTLMHeadModel",
+    class_name="OpenAIGPTLMHeadModel",
     double_heads="OpenAIGPTDoubleHeadsModel",
     names=NAMES,
     keys=GPT_KEYS,

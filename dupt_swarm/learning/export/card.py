@@ -12,13 +12,24 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Evaluated, TaskEvaluated
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.model import ModelKind
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
 # Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
 PUNCTUATION = re.compile(r"([!-&(-+./:-@\[-`{-~])")
 
 UNCHECKED = "Each evaluator published its own figure; nobody else has checked it."
-HUB_NAME = "text-generation"  # what Hugging Face's hub calls a language model's pipeline
+HUB_NAMES: dict[ModelKind, str] = {
+    "decoder": "text-generation",
+    "encoder": "fill-mask",
+    "encoder-decoder": "text2text-generation",
+}
+"""What Hugging Face's hub calls the pipeline of a model without a task."""
+CALLED: dict[ModelKind, str] = {
+    "decoder": "A GPT",
+    "encoder": "An encoder (BERT)",
+    "encoder-decoder": "An encoder and a decoder (Transformer)",
+}
 
 
 def render_card(learned: Learned, form: Format) -> str:
@@ -59,7 +70,7 @@ def _front_matter(manifest: Manifest, form: Format) -> str:
     lines = [
         "---",
         f"library_name: {form.library}",
-        f"pipeline_tag: {task.hub_name if task else HUB_NAME}",
+        f"pipeline_tag: {task.hub_name if task else HUB_NAMES[manifest.model.kind]}",
         "tags:",
         *(f"- {tag}" for tag in ("dupt_swarm", form.name, manifest.objective.kind)),
         "---",
@@ -70,9 +81,10 @@ def _front_matter(manifest: Manifest, form: Format) -> str:
 def _what_it_is(learned: Learned) -> str:
     shape = learned.manifest.model
     weights = sum(parameter.numel() for parameter in learned.model.parameters())
+    parts = shape.parts.removeprefix(f"{shape.kind}, ")
     return (
-        f"A GPT with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, {shape.heads} "
-        f"heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
+        f"{CALLED[shape.kind]} with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, "
+        f"{shape.heads} heads, {parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
         "peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
         "stayed on its machine, so nobody can say what all of them were."
     )

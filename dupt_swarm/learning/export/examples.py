@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dupt_swarm.manifest import Model, Objective
+from dupt_swarm.manifest import Manifest, Model, Objective
+from dupt_swarm.manifest.model import ModelKind
+
+BUILT: dict[ModelKind, tuple[str, str]] = {
+    "decoder": ("dupt_swarm", "GPT"),
+    "encoder": ("dupt_swarm.learning.transformer.bert", "Bert"),
+}
+"""Where the class of a model is, and what it is called."""
 
 
 def continuation(model: Model) -> str:
@@ -15,6 +22,16 @@ model = AutoModelForCausalLM.from_pretrained(".")
 prompt = tokenizer("The", return_tensors="pt")
 written = model.generate(**prompt, max_new_tokens={min(40, model.context_length // 2)}, do_sample=True)
 print(tokenizer.decode(written[0]))"""
+
+
+def masked() -> str:
+    """An encoder fills in what is masked."""
+    return """\
+from transformers import pipeline
+
+fill = pipeline("fill-mask", model=".")
+for found in fill(f"The {fill.tokenizer.mask_token} is here."):
+    print(found["token_str"], found["score"])"""
 
 
 def gguf(file: str, model: Model) -> str:
@@ -98,14 +115,16 @@ answer = torch.stack([score("a context", choice) for choice in ("one choice", "a
 print(answer.softmax(0).tolist())"""
 
 
-def plain(objective: Objective, end_of_text: int) -> str:
+def plain(manifest: Manifest) -> str:
     """Parameters into a model of ours."""
-    build = "TaskModel(shape, objective)" if objective.supervised else "GPT(shape)"
+    objective, end_of_text = manifest.objective, manifest.tokenizer.end_of_text
+    module, built = BUILT[manifest.model.kind]
+    build = "TaskModel(shape, objective)" if objective.supervised else f"{built}(shape)"
     imports = (
         "from dupt_swarm.learning.objectives.task_model import TaskModel\n"
         "from dupt_swarm.manifest import Model, Objective"
         if objective.supervised
-        else "from dupt_swarm import GPT\nfrom dupt_swarm.manifest import Model"
+        else f"from {module} import {built}\nfrom dupt_swarm.manifest import Model"
     )
     tables = 'shape = Model(**config["model"])' + (
         '\nobjective = Objective(**config["objective"])' if objective.supervised else ""

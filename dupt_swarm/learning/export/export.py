@@ -41,7 +41,7 @@ class Plain:
         return f"from safetensors.torch import load_file; parameters = load_file({path!r})"
 
     def example(self, manifest: Manifest) -> str:
-        return examples.plain(manifest.objective, manifest.tokenizer.end_of_text)
+        return examples.plain(manifest)
 
 
 _FORMATS: tuple[Format, ...] = (*map(HuggingFace, ARCHITECTURES.values()), Plain(), Gguf())

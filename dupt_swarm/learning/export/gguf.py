@@ -53,6 +53,8 @@ class Gguf:
 
     def problem(self, model: Model) -> str:
         """See `Format.problem`."""
+        if model.kind != "decoder":
+            return f"llama.cpp continues texts with a decoder, and the model is an {model.kind}"
         problems = {name: _problem(name, model) for name in THEIRS}
         if not all(problems.values()):
             return ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from tokenizers.processors import TemplateProcessing
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import Architecture
@@ -25,6 +26,9 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> N
     Raises:
         ManifestError: the vocabulary has the name of one of the task's tokens.
     """
+    if manifest.model.bidirectional:
+        write_encoder_tokenizer(folder, tokenizer, manifest)
+        return
     special = TASK_TOKENS[: manifest.task_tokens]
     (folder / "tokenizer.json").write_bytes(_with_tokens(tokenizer, special))
     config = {
@@ -41,6 +45,47 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> N
         "model_max_length": manifest.model.context_length,
     }
     write_json(folder / "tokenizer_config.json", config)
+
+
+def write_encoder_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> None:
+    """The same for an encoder: text in which [MASK] stands for what is masked, with [CLS] and [SEP] around.
+
+    Raises:
+        ManifestError: it has no [MASK].
+    """
+    tokens = tokenizer.encoder_tokens
+    (folder / "tokenizer.json").write_bytes(_with_template(tokenizer))
+    named = {
+        "cls_token": tokens.first,
+        "sep_token": tokens.last,
+        "mask_token": tokens.mask,
+        "pad_token": tokens.last if tokens.pad is None else tokens.pad,
+        **({} if tokenizer.unknown is None else {"unk_token": tokenizer.unknown}),
+    }
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        **{name: tokenizer.name_of(index) for name, index in named.items()},
+        **({} if tokenizer.surplus else {"add_prefix_space": False}),
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "model_max_length": manifest.model.context_length,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+
+
+def _with_template(tokenizer: Tokenizer) -> bytes:
+    """tokenizer.json, the swarm's own if its template puts a text, or two, as an encoder has seen them."""
+    tokens = tokenizer.encoder_tokens
+    if tokenizer.template == ([tokens.first], [tokens.last]):
+        return tokenizer.to_bytes()
+    backend = tokenizers.Tokenizer.from_str(tokenizer.to_bytes().decode())
+    first, last = tokenizer.name_of(tokens.first), tokenizer.name_of(tokens.last)
+    backend.post_processor = TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(first, tokens.first), (last, tokens.last)],
+    )
+    return backend.to_str(pretty=True).encode()
 
 
 def _with_tokens(tokenizer: Tokenizer, special: tuple[str, ...]) -> bytes:
@@ -79,18 +124,25 @@ class HuggingFace:
             write_tensors(folder / "head.safetensors", learned.head.state_dict())
         theirs = self.architecture.names.to_theirs(state, learned.manifest.model)
         write_tensors(folder / "model.safetensors", theirs)
+        write_tokenizer(folder, learned.tokenizer, learned.manifest)
+        config = self.config(learned.manifest)
+        if learned.manifest.model.bidirectional:
+            # An id that is not there would be 0 there, and its embedding would not learn.
+            write_json(
+                folder / "config.json", config | {"pad_token_id": learned.tokenizer.encoder_tokens.pad}
+            )
+            return
         begin, end = learned.tokenizer.begin_of_text, learned.tokenizer.end_of_text
         edges = {"bos_token_id": begin, "eos_token_id": end}
-        write_json(folder / "config.json", self.config(learned.manifest) | edges)
+        write_json(folder / "config.json", config | edges)
         write_json(folder / "generation_config.json", edges | {"pad_token_id": end})
-        write_tokenizer(folder, learned.tokenizer, learned.manifest)
 
     def has_head(self, manifest: Manifest) -> bool:
         """See `Format.has_head`: other heads than of two have one output there, or no bias."""
         return bool(self.architecture.double_heads) and manifest.objective.answer == "choice"
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
-        loader = self.architecture.double_heads if self.has_head(manifest) else "AutoModelForCausalLM"
+        loader = self.architecture.double_heads if self.has_head(manifest) else self.architecture.loader
         return (
             f"from transformers import AutoTokenizer, {loader} as Model; "
             f"model, tokenizer = Model.from_pretrained({folder!r}), AutoTokenizer.from_pretrained({folder!r})"
@@ -101,6 +153,8 @@ class HuggingFace:
             return examples.choice(self.architecture.double_heads)
         if manifest.objective.supervised:
             return examples.answer(manifest.objective)
+        if manifest.model.bidirectional:
+            return examples.masked()
         return examples.continuation(manifest.model)
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
@@ -108,16 +162,22 @@ class HuggingFace:
         model, objective = manifest.model, manifest.objective
         return {
             "architectures": [
-                self.architecture.double_heads if self.has_head(manifest) else self.architecture.causal
+                self.architecture.double_heads if self.has_head(manifest) else self.architecture.class_name
             ],
             "model_type": self.name,
             **self.architecture.settings(model),
-            "summary_first_dropout": objective.head_dropout,
-            "bos_token_id": manifest.tokenizer.end_of_text,  # unless the tokenizer has a template
-            "eos_token_id": manifest.tokenizer.end_of_text,
+            **({} if model.bidirectional else _of_decoders(manifest)),
             "dtype": "float32",
             **_labels(objective.labels),
         }
+
+
+def _of_decoders(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "summary_first_dropout": manifest.objective.head_dropout,
+        "bos_token_id": manifest.tokenizer.end_of_text,  # unless the tokenizer has a template
+        "eos_token_id": manifest.tokenizer.end_of_text,
+    }
 
 
 def _labels(labels: list[str]) -> dict[str, Any]:

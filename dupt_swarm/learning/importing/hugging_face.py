@@ -1,4 +1,4 @@
-"""A decoder in Hugging Face's format: `gpt2`, `openai-gpt`, `llama`, `cohere`, and others built so."""
+"""A model in Hugging Face's format: `gpt2`, `openai-gpt`, `llama`, `cohere`, `bert`, and others built so."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.architectures.architecture import shortened
 from dupt_swarm.learning.importing.files import BYTES_MAX, find_file, read_bytes, read_json
 from dupt_swarm.learning.importing.weights import open_weights
+from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.manifest import Model
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"
@@ -25,16 +26,18 @@ class Imported:
     """What there is in a folder.
 
     Attributes:
-        model: the shape of the decoder.
-        parameters: fp32, in the order of the decoder's.
+        model: the shape.
+        parameters: fp32, in the order of the model's.
         tokenizer: the content of tokenizer.json.
         end_of_text: the id of the token that ends a text.
+        drawn: modules of ours that the folder lacks, such as `follows`: their weights are drawn with seed 0.
     """
 
     model: Model
     parameters: list[Tensor]
     tokenizer: bytes
     end_of_text: int
+    drawn: tuple[str, ...] = ()
 
 
 def is_hugging_face(folder: Path) -> bool:
@@ -71,12 +74,30 @@ def read_hugging_face(folder: Path) -> Imported:
             "`AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes one"
         )
     with open_weights(folder) as weights:
-        parameters = weights.read(architecture.names, model, model.parameter_shapes())
-    said = config.get("eos_token_id")
+        found = weights.read(architecture.names, model, model.parameter_shapes())
+    parameters, drawn = _completed(found, model)
+    # An encoder ends no text by itself, and what config.json may say of that means nothing.
+    said = None if model.bidirectional else config.get("eos_token_id")
     if said is None and architecture.end:
         said = _id_of(architecture.end, read_json(folder, TOKENIZER, BYTES_MAX) or {})
+    if said is None and model.bidirectional:
+        raise ManifestError(
+            f"{path}: no token {architecture.end} there, which ends a text; "
+            "use the one that the model came with"
+        )
     end = _end_of_text(said, model)
-    return Imported(model, list(parameters.values()), read_bytes(path, BYTES_MAX), end)
+    return Imported(model, parameters, read_bytes(path, BYTES_MAX), end, drawn)
+
+
+def _completed(found: dict[str, Tensor], model: Model) -> tuple[list[Tensor], tuple[str, ...]]:
+    """All parameters in their order, and of which modules they were drawn."""
+    names = list(model.parameter_shapes())
+    lacking = [name for name in names if name not in found]
+    if not lacking:
+        return [found[name] for name in names], ()
+    drawn = dict(Bert(model).named_parameters())
+    parameters = [found[name] if name in found else drawn[name].detach() for name in names]
+    return parameters, tuple(dict.fromkeys(name.rpartition(".")[0] for name in lacking))
 
 
 def _id_of(token: str, tokenizer: dict[str, Any]) -> object:

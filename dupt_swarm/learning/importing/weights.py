@@ -53,7 +53,7 @@ class Weights:
         self._files, self._folder = files, folder
 
     def read(self, names: Names, model: Model, shapes: Shapes) -> dict[str, Tensor]:
-        """Our parameters, fp32, by name.
+        """Our parameters, fp32, by name, without modules that files may lack, and that these do.
 
         Args:
             names: of the architecture.
@@ -64,28 +64,39 @@ class Weights:
             CheckpointError: a tensor is missing, has another shape or type, holds NaN or infinity, or has no
                 place in our model.
         """
+        lacking = {module for module in names.optional if not self._has_any(names, module, shapes)}
+        shapes = {name: shape for name, shape in shapes.items() if _module(name) not in lacking}
         places = {name: self._find(names, name) for name in shapes}
         self._check_leftovers(names, places, tied=model.tie_embeddings)
         for name, shape in shapes.items():
             self._check(places[name], shape, model)
         parameters = {name: self._read(places[name], shape, model) for name, shape in shapes.items()}
-        if model.tie_embeddings and names.tied in self._files:
-            self._check_tied(names.tied, parameters["wte.weight"])
+        for tied, ours in names.tied.items():
+            if model.tie_embeddings and tied in self._files:
+                self._check_tied(tied, places[ours].names[0], parameters[ours])
         return parameters
 
-    def _check_tied(self, name: str, embedding: Tensor) -> None:
+    def _has_any(self, names: Names, module: str, shapes: Shapes) -> bool:
+        """Whether there is something of a module of ours."""
+        ours = [name for name in shapes if _module(name) == module]
+        theirs = (each for name in ours for each in names.theirs(name)[1])
+        return any(spelled in self._files for name in theirs for spelled in names.spellings(name))
+
+    def _check_tied(self, name: str, other: str, parameter: Tensor) -> None:
         """Some have come apart in training, and config.json still says that they are one."""
         there = self._files[name].get_slice(name)
-        alike = tuple(there.get_shape()) == embedding.shape and there.get_dtype() in WIDENED
-        if not (alike and torch.equal(self._files[name].get_tensor(name).float(), embedding)):
+        alike = tuple(there.get_shape()) == parameter.shape and there.get_dtype() in WIDENED
+        if not (alike and torch.equal(self._files[name].get_tensor(name).float(), parameter)):
             raise CheckpointError(
-                f"{self._folder}: `{name}` differs from the embedding, but config.json ties them; "
+                f"{self._folder}: `{name}` differs from `{other}`, but config.json ties them; "
                 "of a llama or cohere, set tie_word_embeddings = false there; or take another model"
             )
 
     def _find(self, names: Names, ours: str) -> Place:
         row, theirs = names.theirs(ours)
-        found = [name if name in self._files else name.removeprefix(names.prefix) for name in theirs]
+        found = [
+            next((each for each in names.spellings(name) if each in self._files), name) for name in theirs
+        ]
         missing = [name for name, there in zip(theirs, found, strict=True) if there not in self._files]
         if missing:
             raise self._error(f"`{missing[0]}` is missing")
@@ -94,7 +105,7 @@ class Weights:
     def _check_leftovers(self, names: Names, places: Mapping[str, Place], *, tied: bool) -> None:
         used = {name for place in places.values() for name in place.names}
         left = [name for name in self._files if name not in used and not names.means_nothing(name)]
-        left = sorted(name for name in left if not (tied and name == names.tied))
+        left = sorted(name for name in left if not (tied and name in names.tied))
         if left:
             more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
             named = ", ".join(f"`{name[:SHOWN_CHARACTERS]}`" for name in left[:NAMED_MAX])
@@ -128,6 +139,10 @@ class Weights:
 
     def _error(self, problem: str) -> CheckpointError:
         return CheckpointError(f"{self._folder}: {problem}; fetch the model again, or take another one")
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def _rows(place: Place, shape: tuple[int, ...], model: Model) -> list[int]:
@@ -201,7 +216,8 @@ def _file_names(folder: Path) -> list[str]:
         if find_file(folder, name) is not None:
             raise CheckpointError(
                 f"{folder / name}: pickled weights can run any code when they are read; write them again as "
-                "safetensors: in transformers, `AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)`"
+                "safetensors: in transformers, `AutoModelForCausalLM.from_pretrained(…).save_pretrained(…)`, "
+                "of an encoder with `AutoModelForPreTraining`"
             )
     raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX}; give a model's folder that has one")
 

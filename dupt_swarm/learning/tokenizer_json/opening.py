@@ -26,18 +26,23 @@ class Opened:
         backend: for text that begins a document.
         going_on: for text that goes on in one; often the same.
         marks_words: see `Spelling`.
+        begins_words: whether tokens that begin a word have the space before it.
         tokens: by their ids.
         spelled: the bytes of text that each stands for; its own name for a special one.
         special: the ids that no text has, whatever it looks like.
+        unknown: the one of them that a text has all the same, for what the vocabulary lacks; None: it lacks
+            nothing.
         losses: why text does not survive; none: it does.
     """
 
     backend: tokenizers.Tokenizer
     going_on: tokenizers.Tokenizer
     marks_words: bool
+    begins_words: bool
     tokens: list[str]
     spelled: list[bytes]
     special: frozenset[int]
+    unknown: int | None
     losses: tuple[str, ...]
 
 
@@ -75,13 +80,19 @@ def open_tokenizer(backend: tokenizers.Tokenizer, data: bytes) -> Opened:
     # A token that was added to the model's own is its own text; one that the model has too, as Gemma's runs
     # of spaces, is spelled like all of the model's.
     written = special | {vocabulary[token] for token in vocabulary.keys() - backend.get_vocab(False).keys()}
+    model = content["model"]
+    unknown = None if model.get("byte_fallback") else vocabulary.get(model.get("unk_token") or "")
+    if spelling.goes_on:  # it stands for a word
+        written -= {unknown}
     return Opened(
         backend,
         continuing,
         spelling.marks_words,
+        bool(spelling.goes_on),
         tokens,
         [token.encode() if index in written else spelling.read(token) for index, token in enumerate(tokens)],
         special,
+        unknown,
         tuple(dict.fromkeys(losses(content, spelling, vocabulary))),
     )
 
@@ -176,13 +187,13 @@ def _encode(backend: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[in
     return [encoding.ids for encoding in encoded]
 
 
-def find_template(backend: tokenizers.Tokenizer) -> list[int]:
-    """What the tokenizer's own template puts before a text."""
+def find_template(backend: tokenizers.Tokenizer) -> tuple[list[int], list[int]]:
+    """What the tokenizer's own template puts before a text, and after it."""
     with panics_are_errors():
         text, whole = backend.encode("a", add_special_tokens=False).ids, backend.encode("a").ids
     starts = range(len(whole) - len(text) + 1)
     start = next((start for start in starts if whole[start : start + len(text)] == text), 0)
-    return list(whole[:start])
+    return list(whole[:start]), list(whole[start + len(text) :])
 
 
 # Cut in two, since corpora come in pieces.
@@ -200,12 +211,11 @@ def try_out(opened: Opened, decode: Callable[[Sequence[int]], str], *, keeps_tex
         ValueError: it does not do what it says.
         UsageError: it cannot encode a text.
     """
-    before = find_template(opened.backend)
+    before, _ = find_template(opened.backend)
     if len(before) > 1 or not all(0 <= index < len(opened.tokens) for index in before):
         raise ValueError("its post-processor puts more before a text than one token of its own")
     # What the vocabulary lacks becomes a special token too, and its own name may be among that.
-    unknown = encode_pieces(opened, ["\U0010ffff"])[0]
-    special = sorted(opened.special.difference(unknown))
+    special = sorted(opened.special - {opened.unknown})
     names = [opened.tokens[index] for index in special]
     # At the beginning of a document, within it, and behind a letter.
     begun, within, behind = (

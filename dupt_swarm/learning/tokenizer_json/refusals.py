@@ -9,6 +9,7 @@ from dupt_swarm.learning.tokenizer_json.spelling import Spelling, parts_of, spel
 
 PREPENDED_MAX = 16  # characters
 NORMALIZERS_MAX = 12
+WORD_MAX = 1000  # characters; the time that WordPiece takes grows with their square
 
 
 def find_problem(
@@ -22,19 +23,33 @@ def find_problem(
         vocabulary: the id of each token, added ones included.
     """
     model = content["model"]
-    # WordPiece loses spaces; Unigram finds special tokens in text that spells them.
-    if model["type"] != "BPE":
-        return f"its model is {model['type']}, and only BPE can be used"
+    # Unigram finds special tokens in text that spells them.
+    if model["type"] not in ("BPE", "WordPiece"):
+        return f"its model is {model['type']}, and only BPE and WordPiece can be used"
     if model.get("dropout"):
         return f"its model leaves out merges at random (dropout = {model['dropout']}); set that to null"
-    if model.get("continuing_subword_prefix"):
+    if model["type"] == "BPE" and model.get("continuing_subword_prefix"):
         return f"its model has a prefix within words ({model['continuing_subword_prefix']!r})"
+    if model.get("max_input_chars_per_word", 0) > WORD_MAX:
+        return f"its words have {model['max_input_chars_per_word']} characters, and {WORD_MAX} are the most"
     if model.get("unk_token") and model["unk_token"] not in vocabulary:
         return f"its unk_token {model['unk_token']!r} is not in the vocabulary"
-    if spelling_of(content["decoder"]) is None:
-        kinds = " and ".join(part["type"] for part in parts_of(content["decoder"])) or "missing"
+    return _misread(content) or _find_growth(content["normalizer"]) or _misnumbered(added, vocabulary)
+
+
+def _misread(content: dict[str, Any]) -> str:
+    """Whether its decoder is one for what its model makes of text."""
+    kinds = " and ".join(part["type"] for part in parts_of(content["decoder"])) or "missing"
+    spelling, model = spelling_of(content["decoder"]), content["model"]
+    if model["type"] == "WordPiece":
+        prefix = model["continuing_subword_prefix"]
+        if spelling is None or spelling.goes_on != prefix:
+            return (
+                f"its decoder is {kinds}, and not one for WordPiece whose prefix within words is {prefix!r}"
+            )
+    elif spelling is None or spelling.goes_on:
         return f"its decoder is {kinds}, and not one for bytes, for SentencePiece's pieces, or for words"
-    return _find_growth(content["normalizer"]) or _misnumbered(added, vocabulary)
+    return ""
 
 
 def _misnumbered(added: Sequence[Mapping[str, Any]], vocabulary: Mapping[str, int]) -> str:

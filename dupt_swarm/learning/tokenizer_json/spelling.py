@@ -1,8 +1,8 @@
 """How tokens spell text: which bytes each of them stands for.
 
-A vocabulary's tokens are strings, and the tokenizer's decoder says how they are to be read. There are three
-ways: one character for each byte (GPT-2), a sign for the space and `<0x0A>` for a byte (SentencePiece), or a
-mark at the end of each word (GPT-1).
+A vocabulary's tokens are strings, and the tokenizer's decoder says how they are to be read. There are four
+ways: one character for each byte (GPT-2), a sign for the space and `<0x0A>` for a byte (SentencePiece), a
+mark at the end of each word (GPT-1), or one before each token that begins none (BERT).
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 @dataclass(frozen=True)
 class Spelling:
-    """One of the three ways.
+    """One of the four ways.
 
     Attributes:
         read: the bytes of a token. A word's end is a space.
         byte_tokens: the tokens that any text can be written with, if the model has them all; none: it cannot.
         space: the sign for the space; empty: there is none.
         marks_words: whether the last word's space is not there in the text.
+        goes_on: what marks a token that goes on with a word; others begin one, with the space before it,
+            which the first word of a text does not have. Empty: tokens have no such mark.
     """
 
     read: Callable[[str], bytes]
     byte_tokens: Collection[str] = ()
     space: str = ""
     marks_words: bool = False
+    goes_on: str = ""
 
 
 def spelling_of(decoder: dict[str, Any] | None) -> Spelling | None:
@@ -50,6 +53,8 @@ def spelling_of(decoder: dict[str, Any] | None) -> Spelling | None:
         return BYTE_LEVEL
     if kinds == ["BPEDecoder"]:
         return _words(parts[0]["suffix"])
+    if kinds == ["WordPiece"] and parts[0]["prefix"]:
+        return _word_pieces(parts[0]["prefix"], tidy=parts[0]["cleanup"])
     spaces = [sign for part in parts if (sign := _space(part))]
     if len(spaces) == 1 and len(spaces[0]) == 1 and set(kinds) <= _PIECES:
         return _pieces(spaces[0])
@@ -77,6 +82,7 @@ def _byte_level(token: str) -> bytes:
 
 BYTE_LEVEL = Spelling(_byte_level, [_CHARACTERS[byte] for byte in _UTF8])
 
+_CLOSE = {".", "?", "!", ","}  # to the word before
 _PIECES = {"Replace", "Metaspace", "ByteFallback", "Fuse", "Strip"}
 
 
@@ -102,3 +108,14 @@ def _words(suffix: str) -> Spelling:
         return (token.removesuffix(suffix) + " " if token.endswith(suffix) else token).encode()
 
     return Spelling(read, marks_words=True)
+
+
+def _word_pieces(prefix: str, *, tidy: bool) -> Spelling:
+    """``tidy``: no space comes before punctuation."""
+
+    def read(token: str) -> bytes:
+        if token.startswith(prefix):
+            return token.removeprefix(prefix).encode()
+        return (token if tidy and token in _CLOSE else f" {token}").encode()
+
+    return Spelling(read, goes_on=prefix)

@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.importing.hugging_face import Imported, read_hugging_face
 from dupt_swarm.learning.strategies.flat import unflatten
+from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.learning.transformer.gpt import GPT
-from tests.support.foreign_models import CONTEXT, SHAPES, write_foreign
-from tests.support.foreign_tokenizers import openai_gpt
+from tests.support.foreign_models import CONTEXT, SHAPES, write_encoder, write_foreign
+from tests.support.foreign_tokenizers import bert_uncased, openai_gpt
 from tests.support.saved_models import small_tokenizer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -35,6 +36,13 @@ def logits(model: Any) -> torch.Tensor:
     with torch.no_grad():
         found = model(tokens)
     return found if isinstance(found, torch.Tensor) else found.logits
+
+
+def encoder_of(imported: Imported) -> Bert:
+    """The encoder with its weights."""
+    model = Bert(imported.model)
+    unflatten(torch.cat([values.flatten() for values in imported.parameters]), list(model.parameters()))
+    return model.eval()
 
 
 def change(folder: Path, **settings: Any) -> None:
@@ -92,6 +100,85 @@ def test_gpt1_names_no_end_of_a_text(tmp_path: Path) -> None:
     assert read_hugging_face(tmp_path).end_of_text == end
 
 
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new"])
+def test_an_encoder(activation: str, tmp_path: Path) -> None:
+    """Its logits of masked tokens and of what follows; [SEP] ends a text, whatever config.json says."""
+    theirs = write_encoder(tmp_path, hidden_act=activation)
+    change(tmp_path, eos_token_id=5)
+    imported = read_hugging_face(tmp_path)
+    ours, tokens = encoder_of(imported), torch.randint(5, 250, (2, CONTEXT))
+    with torch.no_grad():
+        found, h = theirs(tokens), ours.hidden(tokens)
+    torch.testing.assert_close(ours.masked_logits(h), found.prediction_logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours.follow_logits(h), found.seq_relationship_logits, rtol=0, atol=1e-5)
+    assert (imported.tokenizer, imported.end_of_text) == bert_uncased()
+    assert imported.drawn == ()
+
+
+def test_an_encoder_without_the_head_for_pairs(tmp_path: Path) -> None:
+    """Files of a BertForMaskedLM lack two modules, which are drawn; any other is missing."""
+    theirs = write_encoder(tmp_path, "BertForMaskedLM")
+    imported = read_hugging_face(tmp_path)
+    assert imported.drawn == ("pooler", "follows")
+    ours, fresh, tokens = encoder_of(imported), Bert(imported.model), torch.randint(5, 250, (2, CONTEXT))
+    with torch.no_grad():
+        logits = ours.masked_logits(ours.hidden(tokens))
+        torch.testing.assert_close(logits, theirs(tokens).logits, rtol=0, atol=1e-5)
+    assert torch.equal(ours.pooler.weight, fresh.pooler.weight)
+    tensors = load_file(tmp_path / WEIGHTS)
+    half = tensors | {"bert.pooler.dense.bias": torch.zeros(32)}
+    none = {name: each for name, each in tensors.items() if "transform" not in name}
+    for given, missing in (
+        (half, "bert.pooler.dense.weight"),
+        (none, "cls.predictions.transform.dense.weight"),
+    ):
+        save_file(given, tmp_path / WEIGHTS)
+        with pytest.raises(DuptError, match=f"`{missing}` is missing"):
+            read_hugging_face(tmp_path)
+
+
+def test_an_encoder_as_google_published_it(tmp_path: Path) -> None:
+    """Gains and shifts of norms have other names, and copies lie beside the tied weights."""
+    write_encoder(tmp_path)
+    expected = read_hugging_face(tmp_path).parameters
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): each
+        for name, each in load_file(tmp_path / WEIGHTS).items()
+    }
+    tensors["bert.embeddings.position_ids"] = torch.arange(CONTEXT)[None]
+    for copied, of in (
+        ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    ):
+        tensors[copied] = tensors[of].clone()
+    save_file(tensors, tmp_path / WEIGHTS)
+    found = read_hugging_face(tmp_path).parameters
+    assert all(map(torch.equal, found, expected))
+    tensors["cls.predictions.decoder.bias"] += 1
+    save_file(tensors, tmp_path / WEIGHTS)
+    with pytest.raises(DuptError, match=r"decoder.bias` differs from `cls.predictions.bias`"):
+        read_hugging_face(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden_act": "silu"}, "hidden_act = 'silu' cannot be represented here; only 'gelu' or"),
+        ({"hidden_act": ["gelu"]}, r"hidden_act = \['gelu'\] cannot be represented"),
+        ({"position_embedding_type": "relative_key"}, "'relative_key' cannot be represented"),
+        ({"is_decoder": True}, "is_decoder = True cannot be represented"),
+        ({"type_vocab_size": 1}, "type_vocab_size = 1 cannot be represented"),
+        ({"hidden_dropout_prob": 0.3}, "hidden_dropout_prob, attention_probs_dropout_prob differ"),
+    ],
+)
+def test_what_an_encoder_cannot_be_is_named(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    """As of decoders, below."""
+    write_encoder(tmp_path)
+    change(tmp_path, **settings)
+    with pytest.raises(DuptError, match=message):
+        read_hugging_face(tmp_path)
+
+
 def test_positions_in_either_table(tmp_path: Path) -> None:
     """Their base may stand in `rope_scaling` too, as transformers reads it."""
     write_foreign(tmp_path)
@@ -111,7 +198,7 @@ def test_an_output_that_is_said_to_be_tied(kind: str, tmp_path: Path) -> None:
     assert torch.equal(read_hugging_face(tmp_path).parameters[0], embedding)
     for other in (embedding + 0.01, embedding[:3].clone()):
         save_file(tensors | {"lm_head.weight": other}, tmp_path / WEIGHTS)
-        with pytest.raises(DuptError, match=r"`lm_head.weight` differs from the embedding"):
+        with pytest.raises(DuptError, match=r"`lm_head.weight` differs from `.*(embed_tokens|wte).weight`"):
             read_hugging_face(tmp_path)
 
 

@@ -10,9 +10,11 @@ import pytest
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning import tokenizer as tokenizer_module
 from dupt_swarm.learning.tokenizer import Tokenizer
-from tests.support.foreign_tokenizers import changed, gpt2, llama2, llama3, smollm, unigram
+from tests.support.foreign_tokenizers import bert_uncased, changed, gpt2, llama2, llama3, smollm, unigram
 
 GPT2, SMOLLM, LLAMA2, LLAMA3 = gpt2()[0], smollm()[0], llama2()[0], llama3()[0]
+BERT = bert_uncased()[0]
+BERT_DECODER = {"type": "WordPiece", "prefix": "##", "cleanup": True}
 VOCABULARY: dict[str, int] = json.loads(SMOLLM)["model"]["vocab"]
 WORD_PIECE = {
     "type": "WordPiece",
@@ -47,10 +49,18 @@ def spelling_its_end() -> bytes:
     [
         (
             changed(GPT2, model=WORD_PIECE),
-            "its model is WordPiece, and only BPE can be used",
+            "its decoder is ByteLevel, and not one for WordPiece whose prefix within words is '##'",
         ),
         (changed(GPT2, model={"type": "WordLevel", "unk_token": "!"}), "its model is WordLevel"),
-        (unigram()[0], "its model is Unigram"),
+        (changed(GPT2, decoder=BERT_DECODER), "its decoder is WordPiece, and not one for bytes"),
+        (changed(BERT, decoder=BERT_DECODER | {"prefix": "@@"}), "not one for WordPiece .* '##'"),
+        (changed(BERT, model={"max_input_chars_per_word": 10**6}), "1000000 characters, and 1000 are"),
+        (changed(BERT, model={"unk_token": "?!"}), "its unk_token '\\?!' is not in the vocabulary"),
+        (
+            changed(BERT, pre_tokenizer={"type": "WhitespaceSplit"}, normalizer=None),
+            r"text that spells its token '\[PAD\]' becomes that special token",
+        ),
+        (unigram()[0], "its model is Unigram, and only BPE and WordPiece"),
         (changed(GPT2, model={"dropout": 0.1}), r"leaves out merges at random \(dropout = 0.1"),
         (changed(LLAMA2, model={"unk_token": "?!"}), "its unk_token '\\?!' is not in the vocabulary"),
         (changed(GPT2, decoder=None), "its decoder is missing"),
