@@ -26,6 +26,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
+from dupt_swarm.manifest.tables import LANGUAGE
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import (
     BITS_PER_BYTE_MAX,
@@ -68,6 +69,7 @@ class Measurement:
             bits_per_byte=self.evaluation.bits_per_byte,
             loss_nats=self.evaluation.loss_nats,
             accuracy=self.evaluation.accuracy,
+            nsp_accuracy=self.evaluation.nsp_accuracy,
             round=self.state.round,
             time=self.time,
             sample=self.sample,
@@ -229,12 +231,12 @@ class Sampler:
         """Continue the prompt of ``settings``; once ``stopping`` is set, end at once.
 
         Raises:
-            UsageError: see `check_prompt`; or the swarm learns a task.
+            UsageError: see `check_prompt`; or the swarm does not learn to continue texts.
         """
         check_prompt(settings)
-        if objective.supervised:
+        if objective.kind != LANGUAGE:
             raise UsageError(
-                f"this swarm learns a task ({objective.kind}), and writes no text; leave the prompt out",
+                f"this swarm does not learn to continue texts, but {objective.kind}; leave the prompt out",
                 setting="prompt",
             )
         self._prompt, self._tokenizer, self._stopping = settings.prompt or "", tokenizer, stopping

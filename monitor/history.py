@@ -24,7 +24,8 @@ class Point:
         loss_max: greatest training loss of any oracle.
         heldout_loss: mean of the oracles on text of theirs that they do not train on.
         evaluator_loss: an evaluator's, on text that no oracle trains on.
-        heldout_accuracy: of a task's answers, mean of the oracles, 0 to 1.
+        heldout_accuracy: of a task's answers or of masked tokens, mean of the oracles, 0 to 1.
+        heldout_nsp_accuracy: of whether a text follows on another, likewise.
     """
 
     time: float
@@ -36,6 +37,7 @@ class Point:
     heldout_loss: float | None = None
     evaluator_loss: float | None = None
     heldout_accuracy: float | None = None
+    heldout_nsp_accuracy: float | None = None
 
     @classmethod
     def of(cls, view: View, tokens: int, limits: Limits) -> Point:
@@ -55,6 +57,7 @@ class Point:
             heldout_loss=_mean(record.heldout_loss for record in records),
             evaluator_loss=evaluations[0][1].loss_nats if evaluations else None,
             heldout_accuracy=_mean(record.heldout_accuracy for record in records),
+            heldout_nsp_accuracy=_mean(record.heldout_nsp_accuracy for record in records),
         )
 
 

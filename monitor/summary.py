@@ -70,16 +70,20 @@ class LossSummary(_Part):
     training_min: float | None
     training_max: float | None
     heldout: float | None = Field(description="mean of the oracles, on text they do not train on")
-    heldout_accuracy: float | None = Field(description="of a task's answers, likewise, from 0 to 1")
+    heldout_accuracy: float | None = Field(
+        description="of a task's answers or of masked tokens, likewise, from 0 to 1"
+    )
+    heldout_nsp_accuracy: float | None = Field(description="of whether a text follows on another, likewise")
 
 
 class EvaluationSummary(_Part):
     """What evaluators measured on text that no oracle trains on."""
 
     dataset: str
-    bits_per_byte: float | None = Field(description="null: it is a task")
+    bits_per_byte: float | None = Field(description="null: a decoder's text is not what it learns")
     loss_nats: float
-    accuracy: float | None = Field(description="of a task's answers, from 0 to 1")
+    accuracy: float | None = Field(description="of a task's answers or of masked tokens, from 0 to 1")
+    nsp_accuracy: float | None = Field(description="of whether a text follows on another, from 0 to 1")
     round: int
     time: float
 
@@ -240,6 +244,7 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
             training_max=point.loss_max,
             heldout=point.heldout_loss,
             heldout_accuracy=point.heldout_accuracy,
+            heldout_nsp_accuracy=point.heldout_nsp_accuracy,
         ),
         evaluations=_evaluations(view),
         tasks=[TaskSummary(**found.model_dump()) for found in list(view.tasks.values())[:TASKS_LISTED_MAX]],

@@ -290,6 +290,7 @@ def _print(found: Measurement, as_json: bool) -> None:
         "bits_per_byte": evaluation.bits_per_byte if found.finite else None,
         "loss_nats": evaluation.loss_nats if found.finite else None,
         "accuracy": evaluation.accuracy if found.finite else None,
+        "nsp_accuracy": evaluation.nsp_accuracy if found.finite else None,
         **evaluation.counts,
         "time": found.time,
         "seconds": found.seconds,

@@ -183,4 +183,6 @@ def summarise(oracle: Oracle) -> dict[str, Any]:
         "bits_per_byte_after": latest and latest.bits_per_byte,
         "accuracy_before": first and first.accuracy,
         "accuracy_after": latest and latest.accuracy,
+        "nsp_accuracy_before": first and first.nsp_accuracy,
+        "nsp_accuracy_after": latest and latest.nsp_accuracy,
     }

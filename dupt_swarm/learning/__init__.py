@@ -28,6 +28,7 @@ generation/      a model continues a text
 strategies/      inner steps and what a round contributes: DiLoCo, gradient
 evaluation       the loss on held-out text
 rolling          the loss on whole documents, in sliding windows
+pseudo_likelihood  how likely an encoder finds a text, token by token
 quality          what is measured of a model: its loss, bits per byte, accuracy
 interruptible    looking into steps and evaluations, and giving them up
 cores            how many this process may use, and how much of them is used

@@ -52,7 +52,7 @@ EVAL_BPB = _swarm(
 EVAL_ACCURACY = _swarm(
     "eval_accuracy",
     "gauge",
-    "Accuracy of a task's answers that independent evaluators measure, 0 to 1.",
+    "Accuracy of a task's answers, or of masked tokens, that independent evaluators measure, 0 to 1.",
     "dataset",
 )
 EVAL_TASK = _swarm(

@@ -17,6 +17,7 @@ from dupt_swarm.errors import DuptError, UsageError, install
 from dupt_swarm.evaluator import Measurement
 from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import LANGUAGE
 from dupt_swarm.models.exporting import export
 from dupt_swarm.models.harness_process import ASKED_FILE, MODEL, RESULTS_FILE
 from dupt_swarm.models.measured import write_state
@@ -69,9 +70,9 @@ class Harness:
         Raises:
             UsageError: no program but ours could load the swarm's model.
         """
-        if manifest.objective.supervised:
+        if manifest.objective.kind != LANGUAGE:
             raise UsageError(
-                f"this swarm learns a task ({manifest.objective.kind}), not language; leave them out",
+                f"this swarm does not learn to continue texts, but {manifest.objective.kind}; leave them out",
                 setting="tasks",
             )
         if choose_format(None, manifest.model).library != "transformers":

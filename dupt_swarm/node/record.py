@@ -94,7 +94,12 @@ class EvaluationRecord(BaseModel):
         default=None, description="of UTF-8, comparable between tokenizers; none of a task"
     )
     loss_nats: Loss = Field(description="per token, or per example of a task")
-    accuracy: Accuracy | None = Field(default=None, description="of a task's answers; none of text")
+    accuracy: Accuracy | None = Field(
+        default=None, description="of a task's answers, or of masked tokens; none of a decoder's text"
+    )
+    nsp_accuracy: Accuracy | None = Field(
+        default=None, description="of an encoder's answers to whether a text follows on another"
+    )
     round: Count
     time: Time = Field(description="when it was measured")
     sample: SampleRecord | None = Field(default=None, description="of that state, if it was asked for one")
@@ -217,16 +222,30 @@ class RecordUpdate(BaseModel):
         Accuracy | None,
         Metric(
             "heldout_accuracy",
-            "Accuracy of a task's answers, on the part of the examples that is not trained on, 0 to 1.",
+            "Accuracy of a task's answers or of masked tokens, on what is not trained on, 0 to 1.",
             over="nothing",
             own=True,
         ),
         Metric(
             "heldout_accuracy",
-            "Mean accuracy of a task's answers on the oracles' held-out examples, 0 to 1.",
+            "Mean accuracy of a task's answers or of masked tokens, on what the oracles hold out, 0 to 1.",
             over="mean",
         ),
-    ] = Field(default=None, description="of a task's answers")
+    ] = Field(default=None, description="of a task's answers, or of masked tokens")
+    heldout_nsp_accuracy: Annotated[
+        Accuracy | None,
+        Metric(
+            "heldout_nsp_accuracy",
+            "Accuracy of whether a text follows on another, on what is not trained on, 0 to 1.",
+            over="nothing",
+            own=True,
+        ),
+        Metric(
+            "heldout_nsp_accuracy",
+            "Mean accuracy of whether a text follows on another, on what the oracles hold out, 0 to 1.",
+            over="mean",
+        ),
+    ] = Field(default=None, description="of whether a text follows on another")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")
     tasks: tuple[TaskResult, ...] = Field(
         default=(), max_length=TASKS_MAX, description="an evaluator's last results of tasks"

@@ -306,6 +306,7 @@ class Oracle:
                 heldout_loss=publishable(status.latest.loss_nats) if status.latest else None,
                 heldout_bits_per_byte=publishable(status.latest.bits_per_byte) if status.latest else None,
                 heldout_accuracy=status.latest.accuracy if status.latest else None,
+                heldout_nsp_accuracy=status.latest.nsp_accuracy if status.latest else None,
             )
         )
         self._report_to(status)

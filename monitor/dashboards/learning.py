@@ -160,8 +160,9 @@ TASK = Row(
     (
         graph(
             "Accuracy",
-            "Of the answers on the oracles' held-out examples, and on evaluators' data sets.",
+            "Of a task's answers, masked tokens and next sentences: held out, and on evaluators' data sets.",
             Query("{0}", of_swarm("heldout_accuracy"), legend="held out"),
+            Query("{0}", of_swarm("heldout_nsp_accuracy"), legend="held out, next sentences"),
             Query("{0}", swarm.EVAL_ACCURACY, legend="{{dataset}}"),
             unit="percentunit",
             width=12,

@@ -88,12 +88,13 @@ TRAINING = Row(
         ),
         graph(
             "Accuracy",
-            "Of a task's answers on the held-out part of its examples.",
+            "Of a task's answers, masked tokens and next sentences, on what it holds out.",
             Query("{0}", of_peer("heldout_accuracy"), legend="held out"),
+            Query("{0}", of_peer("heldout_nsp_accuracy"), legend="held out, next sentences"),
             unit="percentunit",
             width=6,
             defaults={"max": 1},
-            empty="This swarm learns language, not a task",
+            empty="This swarm learns to continue texts, which is not right or wrong",
         ),
         graph(
             "Learning rate",

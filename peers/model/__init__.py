@@ -6,6 +6,7 @@ inspect    what a folder or manifest is
 verify     whether its swarm's rounds lead to it
 eval       bits per byte of a text
 generate   continue a text
+fill       fill the gaps of a text
 export     in Hugging Face format
 finetune   teach it a task
 predict    let it answer

@@ -13,6 +13,7 @@ COMMANDS = {
     "verify": "Check a model by the chain of its swarm's rounds, offline.",
     "eval": "Measure a model on a text: bits per byte, perplexity.",
     "generate": "Continue a text.",
+    "fill": "Fill the gaps of a text, with an encoder.",
     "export": "Write a model in Hugging Face's format.",
     "finetune": "Teach a model a task from labelled examples.",
     "predict": "Let a fine-tuned model answer.",

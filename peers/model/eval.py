@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.documents import Piece, Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from peers import options
@@ -18,6 +19,8 @@ from peers.screen.progress import show_evaluation
 from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from dupt_swarm.learning.evaluation import Evaluation
     from dupt_swarm.models.saved_model import SavedModel
 
@@ -50,17 +53,18 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
 
     Each document begins anew, and each of its tokens is predicted once, in windows of the context's length
     that slide over it, as lm-evaluation-harness does it. Compare figures of one and the same text.
+
+    An encoder's tokens are masked one by one, and predicted from all others: pseudo-perplexity, which takes
+    long, and is not comparable with a decoder's.
     """
     from dupt_swarm.learning.device import choose_device
-    from dupt_swarm.learning.objectives import decoder_of
-    from dupt_swarm.learning.rolling import evaluate_pieces
     from dupt_swarm.learning.threads import Threads
     from dupt_swarm.models.saved_model import load_model
 
     text = Text(options.pick(TextFiles, chosen, path=corpus))
     device = choose_device(chosen["device"])
     saved = load_model(model)
-    decoder = decoder_of(saved.build(device))
+    measure = MEASURES.get(saved.manifest.model.kind, _predicted)
     threads = Threads(chosen["threads"])
     with show_evaluation(text.size) as show_bytes:
 
@@ -68,8 +72,8 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
             threads.adapt()
             show_bytes(text.bytes_read * predicted / max(1, read))
 
-        found = evaluate_pieces(
-            decoder,
+        found = measure(
+            saved.build(device),
             saved.tokenizer,
             text.pieces(),
             stride=chosen["stride"],
@@ -84,6 +88,33 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
         click.echo(f"note: {reason}; bits per byte are of the text that it keeps", err=True)
     show = _print_json if as_json else _print
     show(saved, found, text)
+
+
+def _predicted(model: nn.Module, *args: Any, **options: Any) -> Evaluation:
+    """By a decoder."""
+    from dupt_swarm.learning.objectives import decoder_of
+    from dupt_swarm.learning.rolling import evaluate_pieces
+
+    return evaluate_pieces(decoder_of(model), *args, **options)
+
+
+def _foretold(model: nn.Module, *args: Any, stride: int | None, **options: Any) -> Evaluation:
+    """By an encoder.
+
+    Raises:
+        UsageError: a stride is given.
+    """
+    from dupt_swarm.learning.objectives.open import encoder_of
+    from dupt_swarm.learning.pseudo_likelihood import evaluate_masked_pieces
+
+    if stride is not None:
+        raise UsageError(
+            "an encoder sees what is before and after each token; leave it out", setting="stride"
+        )
+    return evaluate_masked_pieces(encoder_of(model), *args, **options)
+
+
+MEASURES = {"decoder": _predicted, "encoder": _foretold}
 
 
 class Text:
@@ -118,11 +149,12 @@ class Text:
 
 
 def _print(saved: SavedModel, found: Evaluation, text: Text) -> None:
+    pseudo = " (pseudo)" if saved.manifest.model.bidirectional else ""
     click.echo(
         f"{saved.manifest.swarm_id}, round {saved.state.round}\n"
         f"bits per byte   {found.bits_per_byte:.4f}\n"
         f"nats per token  {found.loss_nats:.4f}\n"
-        f"perplexity      {found.perplexity:.2f}\n"
+        f"perplexity      {found.perplexity:.2f}{pseudo}\n"
         f"tokens          {found.tokens:,}\n"
         f"bytes           {found.bytes:,}\n"
         f"documents       {text.documents:,}"

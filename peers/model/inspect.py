@@ -165,11 +165,13 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return lines + _origin_lines(found.get("origin"))
 
 
+WITHOUT_TASK = {LANGUAGE: "language (L1)", MASKED: "masked language (MLM)"}
+
+
 def _describe(objective: dict[str, Any]) -> str:
-    if objective["kind"] == LANGUAGE:
-        return "language (L1)"
-    if objective["kind"] == MASKED:
-        return "masked language" + (", and whether a text follows on another" if objective["nsp"] else "")
+    if objective["kind"] in WITHOUT_TASK:
+        nsp = ", and whether a text follows on another (NSP)" if objective.get("nsp") else ""
+        return WITHOUT_TASK[objective["kind"]] + nsp
     labels = f", labels {', '.join(objective['labels'])}" if objective["labels"] else ""
     return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"
 

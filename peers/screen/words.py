@@ -39,10 +39,11 @@ def state(status: Status) -> str:
 
 
 def figure(quality: Quality, decimals: int = 3) -> str:
-    """What people compare beside the loss: such as ``1.234 bits/byte`` or ``accuracy 93.4 %``."""
+    """What people compare beside the loss: such as ``1.234 bits/byte`` or ``accuracy 93.4 %, NSP 61.0 %``."""
     if quality.bits_per_byte is not None:
         return f"{quality.bits_per_byte:.{decimals}f} bits/byte"
-    return "" if quality.accuracy is None else f"accuracy {100 * quality.accuracy:.1f} %"
+    shares = {"accuracy": quality.accuracy, "NSP": quality.nsp_accuracy}
+    return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share is not None)
 
 
 def share(status: Status, view: View, peer_id: str) -> str:

@@ -150,6 +150,6 @@ def test_what_can_be_told_first(tmp_path: Path) -> None:
     sinusoidal = tiny_manifest(model={"positions": "sinusoidal"})
     labels = {"kind": "classification", "labels": ["a", "b"]}
     task = tiny_manifest(objective=labels, model={"vocabulary_size": 303})
-    for manifest, said in ((sinusoidal, "no counterpart"), (task, "learns a task")):
+    for manifest, said in ((sinusoidal, "no counterpart"), (task, "does not learn to continue texts")):
         with pytest.raises(UsageError, match=said):
             Harness([tmp_path / "a.yaml"], 1, manifest, tmp_path, "cpu", 1)

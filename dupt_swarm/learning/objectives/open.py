@@ -60,6 +60,21 @@ def decoder_of(model: nn.Module) -> GPT:
     return decoder
 
 
+def encoder_of(model: nn.Module) -> Bert:
+    """The encoder in a model that `build_model` made: what fills gaps, for a task model too.
+
+    Raises:
+        UsageError: it has none.
+    """
+    encoder = backbone_of(model)
+    if not isinstance(encoder, Bert):
+        raise UsageError(
+            "this model is no encoder, and does not fill gaps; `dupt-model generate` lets a decoder continue "
+            "a text"
+        )
+    return encoder
+
+
 INSTEAD: dict[type, str] = {
     Bert: "this model is an encoder, which fills gaps (`dupt-model fill`) and learns tasks (`finetune`)",
 }

@@ -1,0 +1,81 @@
+"""How likely an encoder finds a text: each token in turn is masked, and foretold from all the others.
+
+That is the pseudo-log-likelihood of Salazar et al. 2020 (arXiv:1910.14659), section 2. It is not comparable
+with a decoder's: there each token is foretold from those before it alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch.nn import functional as F
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.documents import Piece
+from dupt_swarm.learning.evaluation import Evaluation, evaluating
+from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
+from dupt_swarm.learning.rolling import Encoded
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.bert import Bert
+
+
+@torch.no_grad()
+def evaluate_masked_pieces(
+    model: Bert,
+    tokenizer: Tokenizer,
+    pieces: Iterable[Piece],
+    *,
+    batch_size: int,
+    device: torch.device,
+    look: Look | None = None,
+) -> Evaluation:
+    """The mean over all tokens of all documents, in fp32, summed up in fp64; restores the model's mode.
+
+    A document that is longer than the context is cut, and each part is a text of its own. It takes as many
+    passes as there are tokens.
+
+    Args:
+        model: on ``device``.
+        tokenizer: the model's.
+        pieces: the documents; see `read_pieces`.
+        batch_size: passes at once at most.
+        device: where to compute.
+        look: called before each batch with the bytes of text that are foretold, and read, so far; it may
+            raise `Abandoned`.
+
+    Raises:
+        CorpusError: there is no text.
+    """
+    special, context = tokenizer.encoder_tokens, model.config.context_length
+    at_once = sequences_at_once(batch_size, parameter_count(model), context, device)
+    text = Encoded(tokenizer, pieces)
+    token_bytes = torch.from_numpy(tokenizer.token_bytes())
+    nats, tokens, text_bytes = 0.0, 0, 0
+    with evaluating(model):
+        for ids in _parts(text, context - 2):
+            whole = torch.tensor([special.first, *ids, special.last])
+            for places in torch.split(torch.arange(1, len(ids) + 1), at_once):
+                if look is not None:
+                    look(text_bytes, text.bytes_read)
+                rows = whole.expand(len(places), -1).scatter(1, places[:, None], special.mask)
+                h = model.hidden(rows.to(device))[torch.arange(len(places)), places]
+                logits, true = model.masked_logits(h).float(), whole[places]
+                nats += F.cross_entropy(logits, true.to(device), reduction="sum").item()
+                tokens += len(places)
+                text_bytes += int(token_bytes[true].sum())
+    text_bytes -= tokenizer.surplus * text.documents
+    if text_bytes <= 0:
+        raise CorpusError("there is no text to evaluate on; give some")
+    return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
+
+
+def _parts(text: Encoded, most: int) -> Iterator[list[int]]:
+    """The tokens of each document, ``most`` at a time."""
+    held: list[int] = []
+    for ids, last in text:
+        held += ids
+        while len(held) >= most or (last and held):
+            yield held[:most]
+            del held[:most]
