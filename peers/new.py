@@ -19,6 +19,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
+from dupt_swarm.manifest.tables import LM_WEIGHTS
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.key import make_key, public_hex
 from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
@@ -89,7 +90,8 @@ def _sizes() -> Iterator[str]:
     "--lm-weight",
     type=click.FloatRange(0, 100),
     default=None,
-    help="Weight of the language model's loss beside the task's (lambda); 0: faster. [default: 0.5]",
+    help="Weight of the language model's loss beside the task's (lambda); 0: faster. "
+    "[default: 0.5; of an encoder 0]",
 )
 @click.option(
     "--admission",
@@ -214,10 +216,12 @@ def write(
     offering: Offering = NOTHING,
 ) -> Manifest:
     """Train the tokenizer, and write all files; the manifest last, so that it never lacks the others."""
-    from dupt_swarm.learning.tokenizer import train_tokenizer
+    from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, END_OF_TEXT, train_tokenizer
 
-    wanted = load_preset(preset, size)["model"]["vocabulary_size"]
-    tokenizer = train_tokenizer(chain.from_iterable(map(_read, texts)), wanted)
+    model = load_preset(preset, size)["model"]
+    wanted = model["vocabulary_size"]
+    special = ENCODER_SPECIAL if model.get("bidirectional") else (END_OF_TEXT,)
+    tokenizer = train_tokenizer(chain.from_iterable(map(_read, texts)), wanted, special)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
             f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "
@@ -293,6 +297,9 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     if objective is None:
         written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
     else:
+        if wanted.lm_weight is None:
+            usual = LM_WEIGHTS.get(base.manifest.model.kind, 0.0)
+            objective = objective.model_copy(update={"lm_weight": usual})
         written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
     organised = organise(written, wanted.admission, manifest)
     with wanted.offering.written(organised, base.tokenizer, manifest) as written:

@@ -16,7 +16,7 @@ epochs           numbers in a new order in each epoch, resumable
 labelled/        examples of a task: tables read, encoded, dealt out
 answers          what an answer to a task is: a label, a choice or a score
 finetuning/      learning a task from labelled examples, on one machine
-decoder/         the GPT decoder: a file per part
+transformer/     the models, decoder and encoder: a file per part
 architectures/   which of Hugging Face's architectures it can be: tables for both directions
 importing/       a model from a folder of another program
 objectives/      what is learned: language, or a task besides it

@@ -1,9 +1,9 @@
 """Examples for an encoder: blocks of text with some tokens masked, and pairs of texts.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 3.1: of the tokens, 15 % are foretold; 80 % of those are masked,
-10 % are other tokens, 10 % stay. With pairs, a text is cut in two, and half of the time the second part is that
-of the example before. Each example draws from the oracle's own seed and its own number, so that masks are new in
-each epoch, and an interrupted training goes on alike.
+Devlin et al. 2018 (arXiv:1810.04805), section 3.1: of the tokens, 15 % are foretold; 80 % of those are
+masked, 10 % are other tokens, 10 % stay. With pairs, a text is cut in two, and half of the time the second
+part is that of the example before. Each example draws from the oracle's own seed and its own number, so that
+masks are new in each epoch, and an interrupted training goes on alike.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_IDS: Ids = np.empty(0, dtype=np.int64)
 
 
 def text_tokens(manifest: Manifest) -> int:
-    """How many tokens of text a sequence has at most, beside [CLS] and [SEP], and with pairs another [SEP]."""
+    """Tokens of text in a sequence at most: there are [CLS], [SEP], and with pairs another [SEP]."""
     return manifest.model.context_length - (3 if manifest.objective.nsp else 2)
 
 
@@ -202,5 +202,5 @@ class MaskedBatches:
         blocks, examples = state.get("blocks"), state.get("examples")
         if not isinstance(blocks, dict) or not isinstance(examples, dict):
             raise CheckpointError(f"not a position in masked text: {state!r}; resume from another checkpoint")
-        self._blocks.load_state_dict(blocks)
         self._examples.load_state_dict(examples)
+        self._blocks.load_state_dict(blocks)

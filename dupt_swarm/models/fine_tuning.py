@@ -30,6 +30,8 @@ from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.threads import threads_to_spare
 from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
+from dupt_swarm.manifest.model import ModelKind
+from dupt_swarm.manifest.tables import LM_WEIGHTS
 from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -48,17 +50,19 @@ class LabelledTask:
         train: labelled examples to learn from.
         valid: labelled examples by which the best epoch is chosen.
         labels: in the order of W_y; none: those of ``train``.
-        lm_weight: λ, the weight of L1 beside L2.
+        lm_weight: λ, the weight of L1 beside L2; None: the usual one of such a model.
     """
 
     kind: str
     train: LabelledFiles
     valid: LabelledFiles
     labels: tuple[str, ...] = ()
-    lm_weight: float = 0.5
+    lm_weight: float | None = None
 
-    def objective(self) -> Objective:
-        """The manifest's objective; its labels are learnt from the training examples if need be.
+    def objective(self, model: ModelKind) -> Objective:
+        """The manifest's objective, for a model of this kind.
+
+        Its labels are learnt from the training examples if need be.
 
         Raises:
             CorpusError: they cannot be learnt.
@@ -68,8 +72,9 @@ class LabelledTask:
         for files in (self.train, self.valid):
             files.check_names(task.columns)
         labels = list(self.labels) or learn_labels(self.train, task)
+        lm_weight = LM_WEIGHTS.get(model, 0.0) if self.lm_weight is None else self.lm_weight
         try:
-            return Objective(kind=self.kind, labels=labels, lm_weight=self.lm_weight)
+            return Objective(kind=self.kind, labels=labels, lm_weight=lm_weight)
         except ValidationError as error:
             reason = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise UsageError(f"{self.kind}: {reason}", setting=("labels", "lm_weight")) from error
@@ -121,7 +126,7 @@ class Finetuner:
         self._base, self._task = base, task
         self._settings, self._threads = settings or FinetuningSettings(), threads
         self.device = choose_device(device)
-        self.manifest = task_manifest(base.manifest, task.objective())
+        self.manifest = task_manifest(base.manifest, task.objective(base.manifest.model.kind))
         self.train, self.valid = self._load(task.train), self._load(task.valid)
         self._check_variety()
         self._begun_with = self._describe()
@@ -171,8 +176,8 @@ class Finetuner:
         return True
 
     def _load(self, files: LabelledFiles) -> Examples:
-        manifest = self.manifest
-        return load_examples(files, manifest.objective, self._base.tokenizer, manifest.model.context_length)
+        objective, model = self.manifest.objective, self.manifest.model
+        return load_examples(files, objective, self._base.tokenizer, model.context_length, model=model.kind)
 
     def _check_variety(self) -> None:
         """A head that sees one label only learns to say that, whatever it is asked."""

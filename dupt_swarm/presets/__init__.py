@@ -18,7 +18,7 @@ from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.explain import explain_invalid
 
-PRESETS = ("tiny", "gpt1", "gpt2", "llama", "palm", "transformer")
+PRESETS = ("tiny", "gpt1", "gpt2", "llama", "palm", "bert", "transformer")
 TINY = "tiny"
 
 

@@ -51,9 +51,9 @@ COLUMNS = f"Columns: {'; '.join(map(columns_of, TASKS.values()))}. --column name
 @click.option(
     "--lm-weight",
     type=click.FloatRange(0, 100),
-    default=0.5,
-    show_default=True,
-    help="Weight of the language model's loss beside the task's (lambda); 0: without, and faster.",
+    default=None,
+    help="Weight of the language model's loss beside the task's (lambda); 0: without, and faster. "
+    "[default: 0.5; of an encoder 0]",
 )
 @click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
 @click.option(

@@ -80,6 +80,7 @@ def command(
         saved.manifest.model.context_length,
         labelled=scored,
         keep_empty=True,
+        model=saved.manifest.model.kind,
     )
     _warn(questions)
     logits = _ask(saved, questions, batch_size, str(chosen))

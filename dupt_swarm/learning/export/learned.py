@@ -23,7 +23,7 @@ class Learned:
     """A model with all that belongs to it.
 
     Attributes:
-        model: of the manifest's shape, or with a task the task's model.
+        model: of the manifest's shape: the decoder, or with a task the task's model.
         manifest: what it was trained by.
         tokenizer: of its texts.
         origin: where it comes from.
@@ -38,7 +38,7 @@ class Learned:
 
     @property
     def backbone(self) -> nn.Module:
-        """The model without a task's head."""
+        """The model without the head of a task."""
         return backbone_of(self.model)
 
     @property

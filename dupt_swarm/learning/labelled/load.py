@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
@@ -19,6 +19,7 @@ from dupt_swarm.learning.labelled.tables import Row
 from dupt_swarm.learning.reading import well_formed
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest.model import ModelKind
 from dupt_swarm.tasks import TASKS, Task
 from dupt_swarm.tasks.task import SpecialTokens, room
 
@@ -35,6 +36,7 @@ def load_examples(
     *,
     labelled: bool = True,
     keep_empty: bool = False,
+    model: ModelKind = "decoder",
 ) -> Examples:
     """Read, check and encode labelled examples, or rows to be answered.
 
@@ -47,13 +49,31 @@ def load_examples(
         context_length: the model's.
         labelled: labels are read, and must be there.
         keep_empty: each row becomes an example.
+        model: what is around the texts: tokens of a decoder's own, or those that an encoder's tokenizer has.
 
     Raises:
         CorpusError: file, row and remedy: what cannot be read, a column or a label that is missing or wrong.
         UsageError: the context has no room for a sequence, or a column is renamed that the task lacks.
     """
-    loader = _Loader(objective, tokenizer, context_length, labelled=labelled, keep_empty=keep_empty)
+    special = SPECIAL_TOKENS[model](tokenizer)
+    loader = _Loader(objective, tokenizer, special, context_length, labelled=labelled, keep_empty=keep_empty)
     return loader.load(files)
+
+
+def of_encoder(tokenizer: Tokenizer) -> SpecialTokens:
+    """[CLS] text [SEP], [CLS] first [SEP] second [SEP].
+
+    Raises:
+        ManifestError: the tokenizer has none of them.
+    """
+    tokens = tokenizer.encoder_tokens
+    return SpecialTokens(tokens.first, tokens.last, tokens.last)
+
+
+SPECIAL_TOKENS: dict[ModelKind, Callable[[Tokenizer], SpecialTokens]] = {
+    "decoder": lambda tokenizer: SpecialTokens.after(tokenizer.vocabulary_size),
+    "encoder": of_encoder,
+}
 
 
 @dataclass(frozen=True)
@@ -75,6 +95,7 @@ class _Loader:
         self,
         objective: Objective,
         tokenizer: Tokenizer,
+        special: SpecialTokens,
         context_length: int,
         *,
         labelled: bool,
@@ -83,7 +104,7 @@ class _Loader:
         self._task: Task = TASKS[objective.kind]
         self._answer: Answer = build_answer(objective)
         self._tokenizer = tokenizer
-        self._special = SpecialTokens.after(tokenizer.vocabulary_size)
+        self._special = special
         self._room = room(context_length, self._task.texts_at_once)
         self._context_length = context_length
         self._labelled, self._keep_empty = labelled, keep_empty

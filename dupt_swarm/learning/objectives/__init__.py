@@ -1,13 +1,13 @@
 """What a model learns: L1 (language), or a task besides it, L3 = L2 + λ·L1 (Radford et al. 2018, section 3).
 
-open            which of them a manifest asks for: its model, and its data
-training        `TrainingObjective`: an objective with this machine's data, what an oracle is handed
-language        text for L1
-masked_language text for an encoder: masked tokens, and whether a text follows on another
-task            labelled examples for L3
-task_model      the decoder with the task's head W_y; L2 and L3
-start           a task's manifest and first weights, from a model that is there already
-scores          accuracy, F1, correlations, and the evaluation of a task model
+open             which of them a manifest asks for: its model, and its data
+training         `TrainingObjective`: an objective with this machine's data, what an oracle is handed
+language         text for L1
+masked_language  text for an encoder: masked tokens, and whether a text follows on another
+task             labelled examples for L3
+task_model       the decoder with the task's head W_y; L2 and L3
+start            a task's manifest and first weights, from a model that is there already
+scores           accuracy, F1, correlations, and the evaluation of a task model
 """
 
 from dupt_swarm.learning.objectives.open import backbone_of, build_model, decoder_of, first_model

@@ -134,14 +134,14 @@ class MaskedLanguage(Language):
         if used >= LITTLE:
             return []
         return [
-            f"its documents are short: pairs of texts use {100 * used:.0f} % of a block, the rest is padding; "
-            "with objective.nsp = false a swarm would use all"
+            f"its documents are short: pairs of texts use {100 * used:.0f} % of a block, the rest is "
+            "padding; with objective.nsp = false a swarm would use all"
         ]
 
 
 @torch.no_grad()
 def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device) -> MaskedEvaluation:
-    """Foretell all masked tokens of ``batches``, and what follows if they have pairs; restores the model's mode.
+    """Foretell the masked tokens of ``batches``, and in pairs what follows; restores the model's mode.
 
     Args:
         model: on ``device`` already.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import nn
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
@@ -14,6 +14,7 @@ from dupt_swarm.learning.objectives.masked_language import MaskedLanguage
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
+from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import LANGUAGE, MASKED
@@ -43,15 +44,26 @@ def first_model(manifest: Manifest) -> nn.Module:
 
 
 def backbone_of(model: nn.Module) -> nn.Module:
-    """A model that `build_model` made without a task's head: a decoder, an encoder, or both."""
-    return model.decoder if isinstance(model, TaskModel) else model
+    """What `build_model` made, without the head of a task."""
+    return model.backbone if isinstance(model, TaskModel) else model
 
 
 def decoder_of(model: nn.Module) -> GPT:
-    """The decoder in a model that `build_model` made: what continues text, for a task model too."""
+    """The decoder in a model that `build_model` made: what continues text, for a task model too.
+
+    Raises:
+        UsageError: it has none.
+    """
     decoder = backbone_of(model)
-    assert isinstance(decoder, GPT)
+    if not isinstance(decoder, GPT):
+        raise UsageError(f"{INSTEAD[type(decoder)]}; only decoders continue texts")
     return decoder
+
+
+INSTEAD: dict[type, str] = {
+    Bert: "this model is an encoder, which fills gaps (`dupt-model fill`) and learns tasks (`finetune`)",
+}
+"""What is done with a model that does not continue texts."""
 
 
 def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None:

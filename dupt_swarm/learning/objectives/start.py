@@ -7,7 +7,7 @@ import json
 import torch
 from torch import nn
 
-from dupt_swarm.learning.objectives.open import build_model, decoder_of
+from dupt_swarm.learning.objectives.open import backbone_of, build_model
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
@@ -38,17 +38,17 @@ def begin_from(base: nn.Module, manifest: Manifest, seed: int) -> nn.Module:
     are used again, and its W_y if it gives the same answers.
 
     Args:
-        base: of `build_model`, on the CPU; its decoder has the shape of ``manifest``'s.
+        base: of `build_model`, on the CPU; its backbone has the shape of ``manifest``'s.
         manifest: of `task_manifest`.
         seed: of the weights drawn.
     """
     model = build_model(manifest)
     model.init_weights(seed)  # type: ignore[operator]
-    weights = dict(decoder_of(base).named_parameters())
+    weights = dict(backbone_of(base).named_parameters())
     # Of the rows for tokens base may lack some, or have some that no token uses.
     learnt = manifest.tokenizer.vocabulary_size
     learnt += base.objective.tokens_of_task(manifest.model.kind) if isinstance(base, TaskModel) else 0
-    for name, parameter in decoder_of(model).named_parameters():
+    for name, parameter in backbone_of(model).named_parameters():
         rows = min(len(parameter), learnt if name in TOKEN_ROWS else len(weights[name]))
         parameter[:rows] = weights[name][:rows]
     if isinstance(base, TaskModel) and isinstance(model, TaskModel) and _same_answers(base, model):

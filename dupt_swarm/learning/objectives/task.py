@@ -96,8 +96,9 @@ class SupervisedTask:
         del cache, progress, offered
         cls.check(manifest, settings)
         files = tables_of(settings)
-        context_length = manifest.model.context_length
-        return cls(manifest, load_examples(files, manifest.objective, tokenizer, context_length))
+        model = manifest.model
+        examples = load_examples(files, manifest.objective, tokenizer, model.context_length, model=model.kind)
+        return cls(manifest, examples)
 
     @property
     def notes(self) -> list[str]:

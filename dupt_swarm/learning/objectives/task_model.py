@@ -1,4 +1,4 @@
-"""A decoder with a linear head W_y: P(y | x¹…x^m) = softmax(h_l^m·W_y), trained on L3 = L2 + λ·L1.
+"""A decoder or encoder with a linear head W_y: P(y | x¹…x^m) = softmax(h_l^m·W_y), for L3 = L2 + λ·L1.
 
 Radford et al. 2018, section 3.2. As in the code that was published with GPT-1, both are means: L2 over
 examples, L1 over sequences of the mean over a sequence's tokens. An example's sequences are averaged first
@@ -13,9 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.learning.answers import build_answer
+from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model, Objective
+from dupt_swarm.manifest.model import ModelKind
+
+BACKBONES: dict[ModelKind, type[GPT] | type[Bert]] = {"decoder": GPT, "encoder": Bert}
+"""What a task's model reads with."""
 
 
 def auxiliary_loss(h: Tensor, embedding: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -45,10 +50,10 @@ HEAD_SEED = 1 << 31  # added to the model's, or W_y would repeat W_e; PyTorch re
 
 
 class TaskModel(nn.Module):
-    """A decoder and W_y, drawn with seed 0 (`init_weights` draws others).
+    """A decoder or encoder and W_y, drawn with seed 0 (`init_weights` draws others).
 
     Attributes:
-        decoder: the language model, with rows of W_e for start, delimiter and extract.
+        backbone: the model of language; a decoder has rows of W_e for start, delimiter and extract.
         head: W_y, with a bias as in the code that was published with GPT-1.
     """
 
@@ -56,19 +61,19 @@ class TaskModel(nn.Module):
         super().__init__()
         self.objective = objective
         self.answer = build_answer(objective)
-        self.decoder = GPT(config)
+        self.backbone = BACKBONES[config.kind](config)
         self.head = nn.Linear(config.width, self.answer.outputs)
         self.init_weights(0)
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw the decoder's weights as `GPT.init_weights` does, and W_y from N(0, init_std); zero bias."""
-        self.decoder.init_weights(seed)
+        """Draw the backbone's weights as `draw_weights` does, and W_y from N(0, init_std); zero bias."""
+        self.backbone.init_weights(seed)
         if self.head.weight.is_meta:
             return
         generator = torch.Generator().manual_seed(HEAD_SEED + seed)
         drawn = torch.empty(self.head.weight.shape).normal_(
-            0.0, self.decoder.config.init_std, generator=generator
+            0.0, self.backbone.config.init_std, generator=generator
         )
         self.head.weight.copy_(drawn)
         self.head.bias.zero_()
@@ -84,11 +89,12 @@ class TaskModel(nn.Module):
         Returns:
             An fp32 scalar in nats (for a score: its squared error, plus nats).
         """
-        h = self.decoder.hidden(tokens.flatten(0, 1))
+        h = self.backbone.read(tokens.flatten(0, 1), lengths.flatten())
         answered = self.answer.loss(self._logits(h, lengths), labels)
         if not self.objective.lm_weight:
             return answered
-        language = auxiliary_loss(h, self.decoder.output_weight, tokens, lengths)
+        assert isinstance(self.backbone, GPT), "the manifest has seen to it"
+        language = auxiliary_loss(h, self.backbone.output_weight, tokens, lengths)
         return answered + self.objective.lm_weight * language
 
     def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -96,11 +102,10 @@ class TaskModel(nn.Module):
 
         ``tokens`` and ``lengths`` are as in `forward`.
         """
-        return self._logits(self.decoder.hidden(tokens.flatten(0, 1)), lengths)
+        return self._logits(self.backbone.read(tokens.flatten(0, 1), lengths.flatten()), lengths)
 
     def _logits(self, h: Tensor, lengths: Tensor) -> Tensor:
-        extract = (lengths.flatten() - 1).clamp(min=0)
-        extracted = h[torch.arange(len(h), device=h.device), extract].view(*lengths.shape, -1)  # [B, S, C]
+        extracted = self.backbone.summary(h, lengths.flatten()).view(*lengths.shape, -1)  # [B, S, C]
         # One mask for all sequences of an example, as in the code that was published with GPT-1.
         kept = F.dropout(
             torch.ones_like(extracted[:, :1], dtype=torch.float32),

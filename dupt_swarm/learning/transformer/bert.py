@@ -124,13 +124,18 @@ class Bert(nn.Module):
             x = block(x, turn, seen=seen)
         return self.ln_f(x)  # type: ignore[no-any-return]
 
-    def pooled(self, h: Tensor) -> Tensor:
-        """What a sequence is as a whole: [B, T, C] to [B, C]."""
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """h_n of sequences with padding after them: see `hidden`."""
+        return self.hidden(tokens, lengths)
+
+    def summary(self, h: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """What a sequence is as a whole, from its [CLS] through the pooler: [B, T, C] to [B, C]."""
+        del lengths
         return torch.tanh(self.pooler(h[:, 0]))
 
     def follow_logits(self, h: Tensor) -> Tensor:
         """Whether the second text follows on the first, [B, 2]: it does, it does not."""
-        return self.follows(self.pooled(h))  # type: ignore[no-any-return]
+        return self.follows(self.summary(h))  # type: ignore[no-any-return]
 
     def masked_logits(self, h: Tensor) -> Tensor:
         """What may be at each place, [N, C] to [N, V]."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -95,3 +96,13 @@ class GPT(nn.Module):
         for block, layer in zip(self.h, layers, strict=True):
             x = block(x, turn, layer)
         return self.ln_f(x)  # type: ignore[no-any-return]
+
+    def read(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """h_n of sequences with padding after them, which no token sees: int64 [B, T], [B] to [B, T, C]."""
+        del lengths
+        return self.hidden(tokens)
+
+    def summary(self, h: Tensor, lengths: Tensor) -> Tensor:
+        """What a sequence is as a whole, h_l^m of its last token: [B, T, C], int64 [B] to [B, C]."""
+        last = (lengths - 1).clamp(min=0)
+        return h[torch.arange(len(h), device=h.device), last]

@@ -149,7 +149,7 @@ def test_learning_rate() -> None:
 
 def double_heads(model: TaskModel) -> Any:
     """The model of transformers for GPT-1's multiple choice, with the weights of ``model``."""
-    shape = model.decoder.config
+    shape = model.backbone.config
     reference = transformers.OpenAIGPTDoubleHeadsModel(
         transformers.OpenAIGPTConfig(
             vocab_size=shape.vocabulary_size,
@@ -166,7 +166,7 @@ def double_heads(model: TaskModel) -> Any:
     )
     names = {"wte.weight": "tokens_embed.weight", "wpe.weight": "positions_embed.weight"}
     state = {}
-    for name, weight in model.decoder.state_dict().items():
+    for name, weight in model.backbone.state_dict().items():
         transposed = weight.ndim == 2 and name not in names  # its Conv1D stores [in, out]
         state["transformer." + names.get(name, name)] = (weight.T if transposed else weight).clone()
     state["lm_head.weight"] = state["transformer.tokens_embed.weight"]
@@ -216,7 +216,7 @@ def test_a_step_is_that_of_transformers(tmp_path: Path, monkeypatch: pytest.Monk
         # Softmax sees neither the keys' bias nor that of all choices: their gradients are rounding, which
         # Adam makes large.
         if name.endswith("c_attn.bias"):
-            difference[model.decoder.config.width : 2 * model.decoder.config.width] = 0
+            difference[model.backbone.config.width : 2 * model.backbone.config.width] = 0
         elif name == "multiple_choice_head.summary.bias":
             continue
         assert difference.max() < 1e-5, name

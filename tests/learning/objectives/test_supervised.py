@@ -31,7 +31,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 def by_hand(model: TaskModel, tokens: Tensor, lengths: Tensor) -> tuple[list[list[np.ndarray]], float]:
     """h_l^m of each real sequence, and the mean over examples of the mean over sequences of −log P(u)."""
-    embedding = model.decoder.wte.weight.detach().numpy().astype(np.float64)
+    embedding = model.backbone.wte.weight.detach().numpy().astype(np.float64)
     extracted: list[list[np.ndarray]] = []
     language = []
     for example, sizes in zip(tokens, lengths.tolist(), strict=True):
@@ -40,7 +40,7 @@ def by_hand(model: TaskModel, tokens: Tensor, lengths: Tensor) -> tuple[list[lis
         for sequence, size in zip(example, sizes, strict=True):
             if size:
                 real = sequence[:size]  # by itself, without any padding
-                h = model.decoder.hidden(real[None])[0].detach().numpy().astype(np.float64)
+                h = model.backbone.hidden(real[None])[0].detach().numpy().astype(np.float64)
                 logp = log_softmax(h[:-1] @ embedding.T)
                 means.append(-logp[np.arange(size - 1), real[1:].numpy()].mean())
                 extracted[-1].append(h[-1])
@@ -121,7 +121,7 @@ def test_without_lambda_no_word_is_predicted() -> None:
     """λ = 0 computes no logits of the vocabulary: W_e is changed by the input's tokens only."""
     _, model = small_task(Objective(kind="classification", labels=LABELS, lm_weight=0.0))
     model(*ONE, torch.tensor([2, 1])).backward()
-    gradient = model.decoder.wte.weight.grad
+    gradient = model.backbone.wte.weight.grad
     assert gradient is not None
     assert sorted(set(gradient.abs().sum(1).nonzero().flatten().tolist())) == [5, 7, 8, 9, 300, 302]
 

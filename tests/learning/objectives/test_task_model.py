@@ -47,8 +47,8 @@ def test_the_head_fits_the_answers() -> None:
     ):
         manifest, model = small_task(objective)
         assert model.head.weight.shape == (rows, 32)
-        assert len(model.decoder.wte.weight) == manifest.model.vocabulary_size == 303
-        assert decoder_of(model) is model.decoder
+        assert len(model.backbone.wte.weight) == manifest.model.vocabulary_size == 303
+        assert decoder_of(model) is model.backbone
     assert isinstance(build_model(tiny_manifest()), GPT)
 
 
@@ -78,7 +78,7 @@ def test_a_task_begins_with_the_pretrained_weights(tied: bool) -> None:
     for (name, ours), theirs in zip(decoder_of(model).named_parameters(), base.parameters(), strict=True):
         assert torch.equal(ours[: len(theirs)], theirs), name
     assert [not torch.equal(a, b) for a, b in zip(weights(model), weights(other), strict=True)] == [
-        name in ("decoder.wte.weight", "decoder.lm_head.weight", "head.weight")
+        name in ("backbone.wte.weight", "backbone.lm_head.weight", "head.weight")
         for name, _ in model.named_parameters()
     ]
 
@@ -94,7 +94,7 @@ def test_a_second_task_keeps_what_the_first_learnt() -> None:
     assert others.name == "test-entailment"
     model = begin_from(base, others, 1)
     assert isinstance(model, TaskModel)
-    assert torch.equal(model.decoder.wte.weight, base.decoder.wte.weight)
+    assert torch.equal(model.backbone.wte.weight, base.backbone.wte.weight)
     assert not torch.equal(model.head.weight, base.head.weight)
 
 

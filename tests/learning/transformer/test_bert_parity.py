@@ -1,4 +1,4 @@
-"""The encoder computes what transformers' BERT computes, and padding changes nothing."""
+"""With the same weights the encoder computes what transformers' BERT computes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.architectures import ARCHITECTURES
-from dupt_swarm.learning.transformer.bert import Bert, at, segments
+from dupt_swarm.learning.transformer.bert import Bert, segments
 from dupt_swarm.manifest import Model
 from tests.support.hugging_face import no_complaints
 
@@ -87,17 +86,6 @@ def test_it_computes_what_transformers_computes(activation: str) -> None:
         torch.testing.assert_close(gradient, expected[name], **close)
 
 
-def test_padding_changes_nothing() -> None:
-    """The loss of a batch is the mean of those of its sequences without padding."""
-    model, batch = encoder(), pairs()
-    alone = [
-        model(**{name: part[n : n + 1] for name, part in batch.items() if name != "tokens"}, tokens=tokens)
-        for n, length in enumerate(batch["lengths"])
-        for tokens in [batch["tokens"][n : n + 1, :length]]
-    ]
-    torch.testing.assert_close(model(**batch), torch.stack(alone).mean(), rtol=0, atol=1e-6)
-
-
 def test_one_text() -> None:
     """Without lengths all tokens are there, and of one text."""
     model, batch = encoder(), pairs()
@@ -110,33 +98,3 @@ def test_one_text() -> None:
     torch.testing.assert_close(
         model(**batch), model.masked_loss(same, places, batch["targets"]), rtol=0, atol=1e-6
     )
-
-
-def test_what_is_not_foretold_counts_for_nothing() -> None:
-    """A target of −1 fills up a sequence that has fewer masked tokens; each sequence counts alike."""
-    model, batch = encoder(), pairs()
-    h = model.hidden(batch["tokens"], batch["lengths"])
-    places, targets = batch["places"], batch["targets"].clone()
-    targets[1, 1] = -1
-    logits = model.masked_logits(at(h, places)).log_softmax(-1)
-    nats = -logits.gather(2, batch["targets"][:, :, None]).squeeze(2)
-    expected = torch.stack((nats[0].mean(), nats[1, 0], nats[2].mean())).mean()
-    torch.testing.assert_close(model.masked_loss(h, places, targets), expected, rtol=0, atol=1e-6)
-
-
-def test_positions_see_those_after_them() -> None:
-    """And none that is padding."""
-    model, batch = encoder(), pairs()
-    tokens, lengths = batch["tokens"], batch["lengths"]
-    other = tokens.clone()
-    other[1, 7:] = 9  # padding of the second sequence
-    before = model.hidden(tokens, lengths)
-    torch.testing.assert_close(model.hidden(other, lengths)[1, :7], before[1, :7], rtol=0, atol=1e-6)
-    other[1, 5] = 11
-    assert (model.hidden(other, lengths)[1, 0] - before[1, 0]).abs().max() > 1e-3
-
-
-def test_too_many_tokens() -> None:
-    """They are refused with both numbers."""
-    with pytest.raises(UsageError, match="13 tokens are more than the context of 12"):
-        encoder().hidden(torch.ones(1, 13, dtype=torch.int64))

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.interruptible import parameter_count
+from dupt_swarm.learning.objectives.task_model import BACKBONES
 from dupt_swarm.learning.transformer.attention import attend
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.transformer.gpt import GPT
@@ -57,10 +58,10 @@ def random_tokens(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
     ("preset", "size"), [(preset, size) for preset in PRESETS for size in (None, *sizes_of(preset))]
 )
 def test_the_manifest_declares_the_weights_of_every_preset(preset: str, size: str | None) -> None:
-    """Names, shapes and order of the decoder's weights, and so their number, are those of the manifest."""
+    """Names, shapes and order of a model's weights, and so their number, are those of the manifest."""
     config = Model(**load_preset(preset, size)["model"])
     with torch.device("meta"):
-        model = GPT(config)
+        model = BACKBONES[config.kind](config)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert list(shapes.items()) == list(config.parameter_shapes().items())
     assert parameter_count(model) == config.numel

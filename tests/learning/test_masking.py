@@ -1,0 +1,162 @@
+"""Masked tokens, and pairs of texts."""
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dupt_swarm.errors import CheckpointError, ManifestError
+from dupt_swarm.learning.batches import Batch
+from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
+from dupt_swarm.learning.tokenizer import train_tokenizer
+from tests.support.encoders import encoder_manifest, encoder_tokenizer, manual
+from tests.support.tiny import tiny_manifest
+
+TOKENIZER = encoder_tokenizer()
+SEP, CLS, MASK = 0, 1, 2
+TEXT = np.array(TOKENIZER.encode("\n".join(manual("f", "i"))), dtype=np.int64)
+
+
+def masking(*, nsp: bool = False, context_length: int = 128, **objective: Any) -> Masking:
+    changes = {"model": {"context_length": context_length}, "rounds": {"tokens_per_step": 128}}
+    manifest = encoder_manifest(TOKENIZER, nsp=nsp, objective=objective, **changes)
+    return Masking(manifest, TOKENIZER)
+
+
+class Blocks:
+    """Blocks of a text in order, from its beginning again after its end."""
+
+    tokens_per_example = 0
+
+    def __init__(self, size: int, rows: int = 3) -> None:
+        self._size, self._rows, self._next = size, rows, 0
+
+    def __next__(self) -> Batch:
+        starts = (np.arange(self._rows) + self._next) * self._size % (len(TEXT) - self._size)
+        self._next += self._rows
+        blocks = torch.from_numpy(np.stack([TEXT[start : start + self._size] for start in starts]))
+        return blocks, blocks
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"next": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._next = state["next"]
+
+
+def batches(rule: Masking, rows: int = 3) -> MaskedBatches:
+    examples = MaskedExamples(rule, 1, "peer")
+    return MaskedBatches(Blocks(rule.text_tokens, rows), examples, rule.context_length)
+
+
+def test_masking_has_the_papers_ratios() -> None:
+    """Of a million tokens 15 % are foretold, of which 80 % are masked, 10 % are others, 10 % stay."""
+    rule = masking()
+    source = batches(rule, rows=500)
+    seen = foretold = masked = stayed = 0
+    ordinary: set[int] = set()
+    while seen < 1_000_000:
+        tokens, places, targets = next(source)
+        now = tokens.gather(1, places)[targets != NOTHING]
+        true = targets[targets != NOTHING]
+        seen += tokens.numel()
+        foretold += len(true)
+        masked += int((now == MASK).sum())
+        stayed += int((now == true).sum())
+        ordinary |= set(now[now != true].tolist())
+    assert foretold / seen == pytest.approx(0.15 * 126 / 128, rel=0.01)
+    assert masked / foretold == pytest.approx(0.8, abs=0.01)
+    assert stayed / foretold == pytest.approx(0.1, abs=0.01)
+    assert ordinary & {SEP, CLS, 3} == set()
+
+
+def test_what_is_foretold_was_there() -> None:
+    """Put back, the targets make the text again, between [CLS] and [SEP]; no place is foretold twice."""
+    rule = masking()
+    tokens, places, targets = next(batches(rule, rows=5))
+    restored = tokens.scatter(1, places, targets)
+    assert restored[:, 0].tolist() == [CLS] * 5 and restored[:, -1].tolist() == [SEP] * 5
+    assert torch.equal(restored[:, 1:-1], next(Blocks(126, 5))[0])
+    assert all(len(set(row)) == len(row) for row in places.tolist())
+
+
+def test_whole_words_are_masked_or_not_at_all() -> None:
+    """No word is foretold in part."""
+    rule = masking(whole_words=True)
+    starts = TOKENIZER.starts_word()
+    for tokens, places, targets in islice(iter(batches(rule).__next__, None), 20):
+        for row, where, what in zip(tokens.numpy(), places.numpy(), targets.numpy(), strict=True):
+            row[where[what != NOTHING]] = what[what != NOTHING]
+            words = np.cumsum(starts[row] | (np.arange(len(row)) == 1))
+            chosen = set(where[what != NOTHING].tolist())
+            inside = [place in chosen for place in range(len(row))]
+            for word in np.unique(words[list(chosen)]):
+                assert all(inside[place] for place in np.flatnonzero(words == word))
+
+
+def test_half_of_the_second_texts_follow() -> None:
+    """The second part goes on where the first ends, or is that of the example before."""
+    rule = masking(nsp=True)
+    source, blocks = batches(rule, rows=50), Blocks(rule.text_tokens, 50)
+    followed, before = [], None
+    for _ in range(20):
+        tokens, places, targets, lengths, another = next(source)
+        restored = tokens.clone()
+        for row, where, what in zip(restored, places, targets, strict=True):
+            row[where[what != NOTHING]] = what[what != NOTHING]
+        texts = next(blocks)[0]
+        for row, length, other, block in zip(restored, lengths, another, texts, strict=True):
+            sequence, text = row[:length].tolist(), block.tolist()
+            assert sequence[0] == CLS and sequence[-1] == SEP and sequence.count(SEP) == 2
+            middle = sequence.index(SEP)
+            first, second = sequence[1:middle], sequence[middle + 1 : -1]
+            assert text[: len(first)] == first
+            following = before if other else text[len(first) :]
+            assert following is not None and second == following[: 125 - len(first)]
+            before = text[len(first) :]
+        followed += another.tolist()
+    assert np.mean(followed) == pytest.approx(0.5, abs=0.06)
+
+
+@pytest.mark.parametrize("nsp", [False, True])
+def test_it_goes_on_where_it_was(nsp: bool) -> None:
+    """After `load_state_dict` come the same examples, in batches of whatever size; others later."""
+    rule = masking(nsp=nsp, context_length=16)
+    whole, part = batches(rule, 4), batches(rule, 4)
+    examples = [torch.cat(column) for column in zip(*(next(whole) for _ in range(4)), strict=True)]
+    next(part)
+    rest = batches(rule, 6)
+    rest.load_state_dict(part.state_dict())
+    later = [torch.cat(column) for column in zip(*(next(rest) for _ in range(2)), strict=True)]
+    assert all(torch.equal(one[4:], other) for one, other in zip(examples, later, strict=True))
+    again = MaskedExamples(rule, 1, "peer", number=4).batch(next(Blocks(rule.text_tokens, 4))[0])
+    assert not torch.equal(again[1], examples[1][:4])
+    other = MaskedExamples(rule, 1, "another").batch(next(Blocks(rule.text_tokens, 4))[0])
+    assert not torch.equal(other[1], examples[1][:4])
+
+
+@pytest.mark.parametrize("state", [{}, {"blocks": {}, "examples": {"number": "1", "before": []}}])
+def test_a_foreign_state_is_refused(state: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="not a position in masked text"):
+        batches(masking()).load_state_dict(state)
+
+
+def test_texts_of_several_documents() -> None:
+    """A pair is cut from the longest piece of a document; of documents of a token each, from all together."""
+    rule = masking(nsp=True)
+    block = np.array([CLS, 9, SEP, CLS, 10, 11, 12, SEP, CLS, 13, 14])
+    assert rule.text_in(block).tolist() == [10, 11, 12]
+    assert rule.text_in(np.array([9, SEP, 10, SEP])).tolist() == [9, 10]
+    nothing = MaskedExamples(rule, 1, "peer").batch(torch.zeros(1, rule.text_tokens, dtype=torch.int64))
+    assert nothing[2].max() == NOTHING
+
+
+def test_a_tokenizer_without_a_mask_is_refused() -> None:
+    """Such as a decoder's."""
+    tokenizer = train_tokenizer(manual("f"), 300)
+    manifest = encoder_manifest(tokenizer)
+    with pytest.raises(ManifestError, match=r"no special token .*\[MASK\]"):
+        Masking(manifest, tokenizer)
+    assert text_tokens(tiny_manifest()) == 14
