@@ -92,6 +92,12 @@ def test_an_encoders_special_tokens() -> None:
     assert min(tokenizer.encode(text)) > 3 and tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_robertas_special_tokens() -> None:
+    """They have other names; padding may be missing."""
+    tokenizer = train_tokenizer(TEXTS, 300, ("</s>", "<s>", "<mask>"))
+    assert tokenizer.encoder_tokens == EncoderTokens(first=1, last=0, mask=2)
+
+
 def test_a_decoders_tokenizer_has_no_mask() -> None:
     """Whoever asks is told what is missing, and what to do."""
     with pytest.raises(

@@ -42,8 +42,8 @@ class Architecture:
         dropouts: the keys of config.json that are our dropout; all must be alike.
         choices: keys whose values have other names there: the field of `Model`, and our names by theirs. The
             first one is what it is if the key is absent; of several for one of ours we write the first.
-        language_head: what the names of those parameters begin with that the classes in ``heads`` lack; empty:
-            they lack none.
+        language_head: how the names of those parameters begin that the classes in ``heads`` lack; empty: they
+            lack none.
         loader: the class that finds ``class_name`` in config.json and loads it.
         more: what config.json says besides, of a model; nothing: these tables say all.
         too_odd: why a model with these parts cannot be written all the same, or an empty string.
