@@ -87,9 +87,15 @@ def test_an_encoders_special_tokens() -> None:
         train_tokenizer(TEXTS, 259, ENCODER_SPECIAL)
     tokenizer = train_tokenizer(TEXTS, 300, ENCODER_SPECIAL)
     assert tokenizer.encoder_tokens == EncoderTokens(first=1, last=0, mask=2, pad=3)
-    assert (tokenizer.end_of_text, tokenizer.special_ids) == (0, frozenset(range(4)))
+    assert (tokenizer.end_of_text, set(tokenizer.special_ids)) == (0, {0, 1, 2, 3})
     text = "[CLS] The [MASK][SEP]"
     assert min(tokenizer.encode(text)) > 3 and tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_robertas_special_tokens() -> None:
+    """They have other names; padding may be missing."""
+    tokenizer = train_tokenizer(TEXTS, 300, ("</s>", "<s>", "<mask>"))
+    assert tokenizer.encoder_tokens == EncoderTokens(first=1, last=0, mask=2)
 
 
 def test_a_decoders_tokenizer_has_no_mask() -> None:

@@ -17,6 +17,7 @@ EVERYTHING = {
     "heldout_loss": 4.5,
     "heldout_bits_per_byte": 2.5,
     "heldout_accuracy": 0.75,
+    "heldout_nsp_accuracy": 0.5,
     "round_tokens": 7,
     "group_size": 3,
     "averaging_seconds": 1.5,
@@ -123,13 +124,14 @@ def test_losses(scrapes: Scrapes) -> None:
 def test_accuracy_of_a_task(scrapes: Scrapes) -> None:
     """The mean of the oracles that know theirs, and each evaluator's, without any bits per byte."""
     scrapes.see(
-        peer("a", heldout_accuracy=0.5),
+        peer("a", heldout_accuracy=0.5, heldout_nsp_accuracy=0.25),
         peer("b", heldout_accuracy=0.75),
         peer("c"),
         peer("e", role="evaluator", evaluation=OF_A_TASK),
     )
 
     assert scrapes.values("dupt_swarm_heldout_accuracy") == {MANIFEST.swarm_id: 0.625}
+    assert scrapes.values("dupt_swarm_heldout_nsp_accuracy") == {MANIFEST.swarm_id: 0.25}
     assert scrapes.values("dupt_swarm_eval_accuracy", "dataset") == {"reviews": 0.9}
     assert scrapes.values("dupt_swarm_eval_bpb", "dataset") == {}
     assert scrapes.values("dupt_swarm_eval_round", "dataset") == {"reviews": 2.0}

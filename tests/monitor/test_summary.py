@@ -54,10 +54,11 @@ def test_public_shape() -> None:
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
     assert keys(data["loss"]) == {
-        *("training", "training_min", "training_max", "heldout", "heldout_accuracy")
+        *("training", "training_min", "training_max", "heldout", "heldout_accuracy"),
+        "heldout_nsp_accuracy",
     }
     assert keys(data["evaluations"][0]) == {
-        *("dataset", "bits_per_byte", "loss_nats", "accuracy", "round", "time")
+        *("dataset", "bits_per_byte", "loss_nats", "accuracy", "nsp_accuracy", "round", "time")
     }
     assert keys(data["peers"]) == {"total", "oracles", "states", "listed", "unlisted"}
     assert keys(data["peers"]["listed"][0]) == {

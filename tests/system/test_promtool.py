@@ -41,6 +41,7 @@ def full_snapshot() -> Snapshot:
         heldout_loss=4.5,
         heldout_bits_per_byte=2.5,
         heldout_accuracy=0.5,
+        heldout_nsp_accuracy=0.5,
         group_size=3,
         round_seconds=60.0,
         averaging_seconds=2.5,

@@ -30,7 +30,7 @@ class Architecture:
     Attributes:
         name: `model_type` in config.json.
         class_name: the class of the model, as it is pre-trained.
-        double_heads: the class with a head for multiple choice besides; empty: there is none.
+        heads: the classes with the head of a task, by the task.
         names: what our modules are called there.
         keys: fields of `Model` by the keys of config.json.
         parts: fields of `Model` that all its models have alike.
@@ -42,6 +42,8 @@ class Architecture:
         dropouts: the keys of config.json that are our dropout; all must be alike.
         choices: keys whose values have other names there: the field of `Model`, and our names by theirs. The
             first one is what it is if the key is absent; of several for one of ours we write the first.
+        language_head: how the names of those parameters begin that the classes in ``heads`` lack; empty: they
+            lack none.
         loader: the class that finds ``class_name`` in config.json and loads it.
         more: what config.json says besides, of a model; nothing: these tables say all.
         too_odd: why a model with these parts cannot be written all the same, or an empty string.
@@ -49,7 +51,7 @@ class Architecture:
 
     name: str
     class_name: str
-    double_heads: str
+    heads: Mapping[str, str]
     names: Names
     keys: Mapping[str, str]
     parts: Mapping[str, Any]
@@ -58,6 +60,7 @@ class Architecture:
     end: str = ""
     dropouts: tuple[str, ...] = ()
     choices: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
+    language_head: str = ""
     loader: str = "AutoModelForCausalLM"
     more: Callable[[Model], dict[str, Any]] = field(default=lambda _: {})
     too_odd: Callable[[Model], str] = field(default=lambda _: "")

@@ -30,6 +30,7 @@ NAMES = Names(
         Row("ln_t", "cls.predictions.transform.LayerNorm"),
         Row("output", "cls.predictions"),
         Row("follows", "cls.seq_relationship"),
+        Row("head", "classifier"),
     ),
     prefix="bert.",
     passed_over=("bert.embeddings.position_ids",),
@@ -53,7 +54,11 @@ def tidy(config: Config) -> dict[str, Any]:
 BERT = Architecture(
     name="bert",
     class_name="BertForPreTraining",
-    double_heads="",
+    heads={
+        "classification": "BertForSequenceClassification",
+        "entailment": "BertForSequenceClassification",
+        "multiple-choice": "BertForMultipleChoice",
+    },
     names=NAMES,
     keys={
         "vocab_size": "vocabulary_size",
@@ -97,6 +102,7 @@ BERT = Architecture(
     },
     end="[SEP]",
     dropouts=DROPOUTS,
+    language_head="cls.",
     loader="AutoModelForPreTraining",
     tidy=tidy,
 )

@@ -57,7 +57,7 @@ def more(model: Model) -> dict[str, Any]:
 COHERE = Architecture(
     name="cohere",
     class_name="CohereForCausalLM",
-    double_heads="",
+    heads={},
     names=Names(
         tuple(their_row(row) for row in NAMES.rows if row.ours != "h.*.ln_2"),
         prefix=NAMES.prefix,

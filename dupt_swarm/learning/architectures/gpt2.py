@@ -82,7 +82,7 @@ def more(model: Model) -> dict[str, Any]:
 GPT2 = Architecture(
     name="gpt2",
     class_name="GPT2LMHeadModel",
-    double_heads="GPT2DoubleHeadsModel",
+    heads={"multiple-choice": "GPT2DoubleHeadsModel"},
     names=NAMES,
     keys=GPT_KEYS,
     parts=GPT_PARTS | {"placement": "pre"},

@@ -85,7 +85,7 @@ def more(model: Model) -> dict[str, Any]:
 LLAMA = Architecture(
     name="llama",
     class_name="LlamaForCausalLM",
-    double_heads="",
+    heads={},
     names=NAMES,
     keys={
         "vocab_size": "vocabulary_size",

@@ -39,7 +39,7 @@ def too_odd(model: Model) -> str:
 OPENAI_GPT = Architecture(
     name="openai-gpt",
     class_name="OpenAIGPTLMHeadModel",
-    double_heads="OpenAIGPTDoubleHeadsModel",
+    heads={"multiple-choice": "OpenAIGPTDoubleHeadsModel"},
     names=NAMES,
     keys=GPT_KEYS,
     parts=GPT_PARTS | {"placement": "post"},

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.learning.export.hugging_face import TASK_TOKENS
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Evaluated, TaskEvaluated
 from dupt_swarm.manifest import Manifest
@@ -41,7 +42,7 @@ def render_card(learned: Learned, form: Format) -> str:
         _what_it_is(learned),
         "## Use",
         f"In this folder:\n\n```python\n{form.example(manifest)}\n```",
-        *_task(manifest, form),
+        *_task(learned, form),
         "## Origin",
         _origin(learned),
         "## Evaluations",
@@ -90,15 +91,17 @@ def _what_it_is(learned: Learned) -> str:
     )
 
 
-def _task(manifest: Manifest, form: Format) -> list[str]:
-    objective = manifest.objective
+def _task(learned: Learned, form: Format) -> list[str]:
+    manifest, objective = learned.manifest, learned.manifest.objective
     if objective.task is None:
         return []
+    start, delimiter, extract = _special(learned)
+    state = f"`{extract}`" if not manifest.model.bidirectional else f"`{start}`, through pooler and tanh"
     sentences = [
         f"Fine-tuned for {objective.kind}, by L3 = L2 + λ·L1 with λ = {objective.lm_weight:g} (Radford et "
-        "al. 2018, section 3.2). The answer is computed from the last layer's hidden state at "
-        "`<|extract|>`, by the linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
-        objective.task.input,
+        f"al. 2018, section 3.2). The answer is computed from the last layer's hidden state at {state}, "
+        "by the linear layer W_y: `weight` [outputs, width] and `bias` [outputs].",
+        _with_tokens(objective.task.input, start, delimiter, extract),
         f"A text too long for the context was truncated. W_y is in {_head_file(manifest, form)}.",
     ]
     if objective.labels:
@@ -106,11 +109,27 @@ def _task(manifest: Manifest, form: Format) -> list[str]:
     return ["## Task", *sentences]
 
 
+def _special(learned: Learned) -> tuple[str, ...]:
+    """What the tokens around a task's texts are called: before them, between them and after them."""
+    if not learned.manifest.model.bidirectional:
+        return TASK_TOKENS
+    tokens, name_of = learned.tokenizer.encoder_tokens, learned.tokenizer.name_of
+    return name_of(tokens.first), name_of(tokens.last), name_of(tokens.last)
+
+
+def _with_tokens(text: str, *names: str) -> str:
+    for usual, name in zip(TASK_TOKENS, names, strict=True):
+        text = text.replace(usual, name)
+    return text
+
+
 def _head_file(manifest: Manifest, form: Format) -> str:
     if form.library != "transformers":
         return "`model.safetensors`, as `head`"
     if form.has_head(manifest):
-        return "`model.safetensors`, where the double-heads model expects it"
+        return "`model.safetensors`, where its class of transformers expects it"
+    if manifest.model.bidirectional:
+        return "`head.safetensors`, because no class of transformers reads two texts in either order"
     return "`head.safetensors`, because no class of transformers has such a head with a bias"
 
 

@@ -94,6 +94,36 @@ answer = {objective.task.example}
 {_PRINTED[objective.answer]}"""
 
 
+def encoded(objective: Objective, head: str) -> str:
+    """A task's encoder answers, with W_y from its own class ``head``, or if that is empty from a file."""
+    assert objective.task is not None
+    assert objective.answer is not None
+    model = head or "AutoModelForPreTraining"
+    read = "" if head else 'head = load_file("head.safetensors")\n'
+    imports = "" if head else "from safetensors.torch import load_file\n"
+    score = "model.classifier(h)" if head else 'head["weight"] @ h + head["bias"]'
+    return f"""\
+import torch
+{imports}from transformers import AutoTokenizer, {model}
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = {model}.from_pretrained(".")
+{read}
+
+@torch.no_grad()
+def state(*texts):
+    return model.base_model(**tokenizer(*texts, return_tensors="pt")).pooler_output[0]
+
+
+@torch.no_grad()
+def score(h):
+    return {score}
+
+
+answer = {objective.task.example}
+{_PRINTED[objective.answer]}"""
+
+
 def choice(double_heads: str) -> str:
     """A model for multiple choice answers."""
     return f"""\

@@ -123,6 +123,8 @@ class HuggingFace:
         elif learned.head is not None:
             write_tensors(folder / "head.safetensors", learned.head.state_dict())
         theirs = self.architecture.names.to_theirs(state, learned.manifest.model)
+        if self.has_head(learned.manifest) and (left_out := self.architecture.language_head):
+            theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith(left_out)}
         write_tensors(folder / "model.safetensors", theirs)
         write_tokenizer(folder, learned.tokenizer, learned.manifest)
         config = self.config(learned.manifest)
@@ -138,35 +140,35 @@ class HuggingFace:
         write_json(folder / "generation_config.json", edges | {"pad_token_id": end})
 
     def has_head(self, manifest: Manifest) -> bool:
-        """See `Format.has_head`: other heads than of two have one output there, or no bias."""
-        return bool(self.architecture.double_heads) and manifest.objective.answer == "choice"
+        """See `Format.has_head`: of a decoder, other heads than of two have one output there, or no bias."""
+        return manifest.objective.kind in self.architecture.heads
 
     def load_line(self, folder: str, manifest: Manifest) -> str:
-        loader = self.architecture.double_heads if self.has_head(manifest) else self.architecture.loader
+        loader = self.architecture.heads.get(manifest.objective.kind, self.architecture.loader)
         return (
             f"from transformers import AutoTokenizer, {loader} as Model; "
             f"model, tokenizer = Model.from_pretrained({folder!r}), AutoTokenizer.from_pretrained({folder!r})"
         )
 
     def example(self, manifest: Manifest) -> str:
-        if self.has_head(manifest):
-            return examples.choice(self.architecture.double_heads)
+        head = self.architecture.heads.get(manifest.objective.kind, "")
+        if manifest.model.bidirectional:
+            supervised = manifest.objective.supervised
+            return examples.encoded(manifest.objective, head) if supervised else examples.masked()
+        if head:
+            return examples.choice(head)
         if manifest.objective.supervised:
             return examples.answer(manifest.objective)
-        if manifest.model.bidirectional:
-            return examples.masked()
         return examples.continuation(manifest.model)
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
         """The content of config.json."""
         model, objective = manifest.model, manifest.objective
         return {
-            "architectures": [
-                self.architecture.double_heads if self.has_head(manifest) else self.architecture.class_name
-            ],
+            "architectures": [self.architecture.heads.get(objective.kind, self.architecture.class_name)],
             "model_type": self.name,
             **self.architecture.settings(model),
-            **({} if model.bidirectional else _of_decoders(manifest)),
+            **(_of_encoders(manifest) if model.bidirectional else _of_decoders(manifest)),
             "dtype": "float32",
             **_labels(objective.labels),
         }
@@ -178,6 +180,11 @@ def _of_decoders(manifest: Manifest) -> dict[str, Any]:
         "bos_token_id": manifest.tokenizer.end_of_text,  # unless the tokenizer has a template
         "eos_token_id": manifest.tokenizer.end_of_text,
     }
+
+
+def _of_encoders(manifest: Manifest) -> dict[str, Any]:
+    objective = manifest.objective
+    return {"classifier_dropout": objective.head_dropout} if objective.supervised else {}
 
 
 def _labels(labels: list[str]) -> dict[str, Any]:

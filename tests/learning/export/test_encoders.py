@@ -174,3 +174,46 @@ def test_the_example_runs(
         assert len(capsys.readouterr().out.splitlines()) == 5
     else:
         assert isinstance(names["model"], Bert)
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "BertForSequenceClassification": {"kind": "entailment", "labels": ["no", "yes", "ü"]},
+    "BertForMultipleChoice": {"kind": "multiple-choice"},
+    "BertForPreTraining": {"kind": "similarity"},
+}
+INPUTS = {
+    "entailment": [("a premise", "a hypothesis")],
+    "multiple-choice": [("a context", "one choice"), ("a context", "another")],
+    "similarity": [("a text", "another"), ("another", "a text")],
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It becomes the class that has its head, if there is one; the card's example answers as our model."""
+    model = write_model(
+        tmp_path / "model", TOKENIZERS["ours"], model=SHAPE, objective={"lm_weight": 0.0, **TASKS[name]}
+    )
+    export(model, tmp_path / "out")
+    theirs = load_theirs(tmp_path / "out", name)
+    assert theirs.config.architectures == [name] and theirs.config.classifier_dropout == 0.1
+    if labels := TASKS[name].get("labels"):
+        assert theirs.config.id2label == dict(enumerate(labels))
+
+    special, encode = model.tokenizer.encoder_tokens, model.tokenizer.encode
+    rows = [
+        [special.first, *encode(first), special.last, *encode(second), special.last]
+        for first, second in INPUTS[TASKS[name]["kind"]]
+    ]
+    lengths = torch.tensor([[len(row) for row in rows]])
+    tokens = torch.tensor([[row + [0] * (int(lengths.max()) - len(row)) for row in rows]])
+    ours = model.build(torch.device("cpu"))
+    with torch.no_grad():
+        expected = ours.logits(tokens, lengths)[0]  # type: ignore[operator]
+
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "hidden state at `[CLS]`, through pooler and tanh" in card and "<|" not in code_of(card)
+    monkeypatch.chdir(tmp_path / "out")
+    Path("example.py").write_text(code_of(card))
+    answer = runpy.run_path("example.py")["answer"]
+    torch.testing.assert_close(answer.flatten(), expected, rtol=0, atol=1e-5)

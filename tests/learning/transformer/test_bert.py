@@ -1,159 +1,85 @@
-"""The encoder computes what transformers' BERT computes, and padding changes nothing."""
-
-from __future__ import annotations
-
-from typing import Any
+"""The encoder."""
 
 import pytest
 import torch
-import transformers
-from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.transformer.attention import attend
-from dupt_swarm.learning.transformer.bert import Bert, at, segments
-from dupt_swarm.manifest import Model
-from tests.support.hugging_face import no_complaints
+from dupt_swarm.learning.transformer.bert import Bert, segments
+from tests.learning.transformer.test_gpt import small
 
-BERT = ARCHITECTURES["bert"]
-V, T, PAD, CLS, SEP, MASK = 300, 12, 0, 1, 2, 3
+PARTS = {"bidirectional": True, "placement": "post", "feed_forward": "gelu_erf", "init_std": 0.2}
 
 
-def encoder(**parts: Any) -> Bert:
-    """A small one, whose gains and biases matter."""
-    shape = {"vocabulary_size": V, "context_length": T, "layers": 2, "heads": 4, "width": 32}
-    model = Bert(Model(**(shape | dict(BERT.parts) | {"hidden_width": 48, "init_std": 0.2} | parts)))
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
-    return model.eval()
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def pairs() -> dict[str, Tensor]:
-    """Three of different lengths, two tokens of each to be foretold."""
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(4, V, (3, T), generator=generator)
-    lengths = torch.tensor([T, 7, 9])
-    tokens[:, 0], tokens[torch.arange(3), torch.tensor([5, 2, 6])] = CLS, SEP
-    tokens[torch.arange(3), lengths - 1] = SEP
-    tokens[torch.arange(T) >= lengths[:, None]] = PAD
-    places = torch.tensor([[3, 8], [1, 4], [2, 7]])
-    targets = torch.randint(4, V, (3, 2), generator=generator)
-    tokens[0].index_fill_(0, places[0], MASK)
-    return {
-        "tokens": tokens,
-        "places": places,
-        "targets": targets,
-        "lengths": lengths,
-        "followed": torch.tensor([0, 1, 1]),
-    }
+def sequence(*texts: list[int]) -> list[int]:
+    """[CLS] text [SEP] …"""
+    return [1, *(token for text in texts for token in (*text, 0))]
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_erf"])
-def test_it_computes_what_transformers_computes(activation: str) -> None:
-    """Both heads' logits, the loss of both, and every gradient, of padded pairs."""
-    model, batch = encoder(feed_forward=activation), pairs()
-    with no_complaints():
-        config = transformers.AutoConfig.for_model("bert", **BERT.settings(model.config))
-        reference = transformers.BertForPreTraining(config).eval()
-    left = reference.load_state_dict(BERT.names.to_theirs(model.state_dict(), model.config), strict=False)
-    assert left == (["cls.predictions.decoder.weight", "cls.predictions.decoder.bias"], [])
-    reference.tie_weights()
-
-    tokens, lengths = batch["tokens"], batch["lengths"]
-    seen = torch.arange(T) < lengths[:, None]
-    theirs = reference(
-        tokens,
-        attention_mask=seen.long(),
-        token_type_ids=segments(tokens, lengths) * seen,
-        labels=torch.full_like(tokens, -100).scatter(1, batch["places"], batch["targets"]),
-        next_sentence_label=batch["followed"],
-    )
-    h, loss = model.hidden(tokens, lengths), model(**batch)
-    close: Any = {"rtol": 0, "atol": 1e-5}
-    torch.testing.assert_close(model.masked_logits(h)[seen], theirs.prediction_logits[seen], **close)
-    torch.testing.assert_close(model.follow_logits(h), theirs.seq_relationship_logits, **close)
-    torch.testing.assert_close(loss, theirs.loss, **close)
-
-    theirs.loss.backward()
-    loss.backward()
-    gradients: dict[str, Any] = {name: parameter.grad for name, parameter in model.named_parameters()}
-    ours = BERT.names.to_theirs(gradients, model.config)
-    expected = {name: parameter.grad for name, parameter in reference.named_parameters()}
-    assert ours.keys() == expected.keys()
-    for name, gradient in ours.items():
-        torch.testing.assert_close(gradient, expected[name], **close)
+def test_each_position_sees_all() -> None:
+    """Another token anywhere changes what is foretold everywhere."""
+    model = Bert(small(**PARTS)).eval()
+    tokens = torch.arange(10)[None]
+    h, changed = model.hidden(tokens), model.hidden(torch.cat((tokens[:, :-1], torch.tensor([[99]])), 1))
+    assert ((h - changed).abs().amax(2) > 1e-4).all()
 
 
 @pytest.mark.parametrize("placement", ["post", "pre", "parallel"])
 def test_padding_changes_nothing(placement: str) -> None:
-    """The loss of a batch is the mean of those of its sequences without padding."""
-    model, batch = encoder(placement=placement), pairs()
-    alone = [
-        model(**{name: part[n : n + 1] for name, part in batch.items() if name != "tokens"}, tokens=tokens)
-        for n, length in enumerate(batch["lengths"])
-        for tokens in [batch["tokens"][n : n + 1, :length]]
-    ]
-    torch.testing.assert_close(model(**batch), torch.stack(alone).mean(), rtol=0, atol=1e-6)
-
-
-def test_one_text() -> None:
-    """Without lengths all tokens are there, and of one text."""
-    model, batch = encoder(), pairs()
-    del batch["lengths"], batch["followed"]
-    tokens, places = batch["tokens"], batch["places"]
-    tokens[tokens == SEP] = 7
-    tokens[:, -1] = SEP
-    same = model.hidden(tokens, torch.full((3,), T))
-    torch.testing.assert_close(model.hidden(tokens), same, rtol=0, atol=1e-6)
+    """The loss of a batch is the same whether its sequences are filled up or not."""
+    model = Bert(small(**PARTS | {"placement": placement})).double().eval()
+    rows = [sequence([5, 2, 7], [8, 9]), sequence([2, 11], [12, 2, 14, 15, 16])]
+    places, targets = torch.tensor([[2], [1]]), torch.tensor([[6], [10]])
+    follows = torch.tensor([0, 1])
+    losses = []
+    for row in range(2):
+        tokens, one = torch.tensor([rows[row]]), slice(row, row + 1)
+        length = torch.tensor([len(rows[row])])
+        losses.append(model(tokens, places[one], targets[one], length, follows[one]))
+    padded = torch.tensor([row + [0] * (12 - len(row)) for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
     torch.testing.assert_close(
-        model(**batch), model.masked_loss(same, places, batch["targets"]), rtol=0, atol=1e-6
+        model(padded, places, targets, lengths, follows), torch.stack(losses).mean(), rtol=0, atol=1e-6
     )
 
 
-def test_what_is_not_foretold_counts_for_nothing() -> None:
-    """A target of −1 fills up a sequence that has fewer masked tokens; each sequence counts alike."""
-    model, batch = encoder(), pairs()
-    h = model.hidden(batch["tokens"], batch["lengths"])
-    places, targets = batch["places"], batch["targets"].clone()
-    targets[1, 1] = -1
-    logits = model.masked_logits(at(h, places)).log_softmax(-1)
-    nats = -logits.gather(2, batch["targets"][:, :, None]).squeeze(2)
-    expected = torch.stack((nats[0].mean(), nats[1, 0], nats[2].mean())).mean()
-    torch.testing.assert_close(model.masked_loss(h, places, targets), expected, rtol=0, atol=1e-6)
+def test_the_loss_is_that_of_the_paper() -> None:
+    """By hand: the mean of −log softmax over a sequence's masked tokens; what fills up counts nothing."""
+    model = Bert(small(**PARTS)).eval()
+    tokens = torch.tensor([sequence([5, 2, 2, 8]), sequence([2, 6, 7, 8])])
+    places, targets = torch.tensor([[2, 3], [1, 0]]), torch.tensor([[6, 7], [5, -1]])
+    logits = model.masked_logits(model.hidden(tokens))
+    first = F.cross_entropy(logits[0, 2:4], torch.tensor([6, 7]))
+    second = F.cross_entropy(logits[1, 1:2], torch.tensor([5]))
+    torch.testing.assert_close(model(tokens, places, targets), (first + second) / 2)
 
 
-def test_positions_see_those_after_them() -> None:
-    """And none that is padding."""
-    model, batch = encoder(), pairs()
-    tokens, lengths = batch["tokens"], batch["lengths"]
-    other = tokens.clone()
-    other[1, 7:] = 9  # padding of the second sequence
-    before = model.hidden(tokens, lengths)
-    torch.testing.assert_close(model.hidden(other, lengths)[1, :7], before[1, :7], rtol=0, atol=1e-6)
-    other[1, 5] = 11
-    assert (model.hidden(other, lengths)[1, 0] - before[1, 0]).abs().max() > 1e-3
-
-
-def test_too_many_tokens() -> None:
-    """They are refused with both numbers."""
-    with pytest.raises(UsageError, match="13 tokens are more than the context of 12"):
-        encoder().hidden(torch.ones(1, 13, dtype=torch.int64))
+def test_segments() -> None:
+    """A sequence is divided by the token that ends it."""
+    tokens = torch.tensor([sequence([5, 6], [7]), [*sequence([5, 6, 7]), 0]])
+    assert segments(tokens, torch.tensor([6, 5])).tolist() == [[0, 0, 0, 0, 1, 1], [0, 0, 0, 0, 0, 1]]
 
 
 def test_a_sequence_that_is_not_there_does_no_harm() -> None:
     """As of an example with fewer choices: what it gives is finite."""
-    h = encoder().read(torch.zeros(1, 5, dtype=torch.int64), torch.tensor([0]))
-    assert torch.isfinite(h).all()
+    model = Bert(small(**PARTS)).eval()
+    assert torch.isfinite(model.read(torch.zeros(1, 5, dtype=torch.int64), torch.tensor([0]))).all()
+
+
+def test_longer_than_the_context() -> None:
+    model = Bert(small(**PARTS))
+    with pytest.raises(UsageError, match="more than the context"):
+        model.hidden(torch.zeros(1, model.config.context_length + 1, dtype=torch.int64))
 
 
 def test_fast_attention_on_cpus_sees_what_is_no_padding() -> None:
     """The CPU's own bf16 path gives what PyTorch's kernel gives, but for bf16 rounding."""
-    q, k, v = torch.randn(3, 2, 4, 33, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
+    q, k, v = random(3, 2, 4, 33, 8).unbind(0)
     seen = (torch.arange(33) < torch.tensor([20, 33])[:, None])[:, None, None]
     expected = F.scaled_dot_product_attention(q, k, v, seen)
     actual = attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), 0.0, seen=seen)

@@ -44,6 +44,7 @@ LONGEST = {
     "checkpoint_round": 2**61,
     "checkpoint_time": 1.1e9,
     "heldout_accuracy": 0.1,
+    "heldout_nsp_accuracy": 0.1,
     "round_sent_bytes": 2**61,
     "round_received_bytes": 2**61,
     "utilization": 0.1,

@@ -15,7 +15,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.replica.storage import save_state
 from peers.model.inspect import command
-from tests.support.foreign_models import write_foreign
+from tests.support.foreign_models import write_encoder, write_foreign
 from tests.support.foreign_tokenizers import KINDS
 from tests.support.saved_models import small_tokenizer, write_model
 from tests.support.tiny import tiny_manifest
@@ -49,6 +49,17 @@ def model(tmp_path: Path) -> SavedModel:
         pulled_at="2026-01-01T00:00:00Z",
     )
     return replace(plain, origin=origin).save(tmp_path / "model")
+
+
+def test_an_encoder_of_another_format(tmp_path: Path) -> None:
+    """What it learns, and which weights the folder lacks."""
+    write_encoder(tmp_path / "whole")
+    write_encoder(tmp_path / "part", "BertForMaskedLM")
+    said = inspect(tmp_path / "whole")
+    assert "objective   masked language, and whether a text follows on another\n" in said
+    assert "note" not in said
+    assert "note        pooler and follows are not in the folder" in inspect(tmp_path / "part")
+    assert facts(tmp_path / "part")["objective"] == {"kind": "mlm", "nsp": False}
 
 
 def test_a_model_folder(model: SavedModel) -> None:
