@@ -26,6 +26,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
+from dupt_swarm.manifest.tables import LANGUAGE
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import (
     BITS_PER_BYTE_MAX,
@@ -229,12 +230,12 @@ class Sampler:
         """Continue the prompt of ``settings``; once ``stopping`` is set, end at once.
 
         Raises:
-            UsageError: see `check_prompt`; or the swarm learns a task.
+            UsageError: see `check_prompt`; or the swarm learns no language.
         """
         check_prompt(settings)
-        if objective.supervised:
+        if objective.kind != LANGUAGE:
             raise UsageError(
-                f"this swarm learns a task ({objective.kind}), and writes no text; leave the prompt out",
+                f"this swarm learns {objective.kind}, and continues no text; leave the prompt out",
                 setting="prompt",
             )
         self._prompt, self._tokenizer, self._stopping = settings.prompt or "", tokenizer, stopping

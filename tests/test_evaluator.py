@@ -167,7 +167,7 @@ def test_a_prompt_that_is_too_much(corpus: Path) -> None:
         check_prompt(EvaluatorSettings(corpus, prompt="\ud800"))
     tokenizer = train_tokenizer(["text"], 300)
     task = Objective(kind="classification", labels=["a", "b"])
-    with pytest.raises(UsageError, match="learns a task"):
+    with pytest.raises(UsageError, match="learns classification"):
         Sampler(EvaluatorSettings(corpus, prompt="a"), task, tokenizer, threading.Event())
 
 

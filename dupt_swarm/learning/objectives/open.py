@@ -6,18 +6,20 @@ from pathlib import Path
 
 from torch import nn
 
-from dupt_swarm.errors import CorpusError
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
+from dupt_swarm.learning.objectives.seq2seq import Seq2Seq
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
+from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.tables import LANGUAGE
+from dupt_swarm.manifest.tables import LANGUAGE, SEQ2SEQ
 
-OBJECTIVES: dict[str, type[TrainingObjective]] = {LANGUAGE: Language}
+OBJECTIVES: dict[str, type[TrainingObjective]] = {LANGUAGE: Language, SEQ2SEQ: Seq2Seq}
 """The class of each objective that needs no labels, by what a manifest calls it; all tasks have one."""
 
 
@@ -27,7 +29,7 @@ def kind_of(manifest: Manifest) -> type[TrainingObjective]:
 
 
 def build_model(manifest: Manifest) -> nn.Module:
-    """A `GPT`, or for a task a `TaskModel`, its weights drawn with seed 0 (`init_weights` draws others)."""
+    """What the objective trains, its weights drawn with seed 0 (`init_weights` draws others)."""
     return kind_of(manifest).model(manifest)
 
 
@@ -42,8 +44,17 @@ def first_model(manifest: Manifest) -> nn.Module:
 
 
 def decoder_of(model: nn.Module) -> GPT:
-    """The decoder in a model that `build_model` made: what continues text, for a task model too."""
+    """The decoder in a model that `build_model` made: what continues text, for a task model too.
+
+    Raises:
+        UsageError: it has none, or one that continues no text.
+    """
     decoder = model.decoder if isinstance(model, TaskModel) else model
+    if isinstance(decoder, EncoderDecoder):
+        raise UsageError(
+            "this model is an encoder-decoder, which writes a text for another and continues none; "
+            "`dupt-model translate` lets it write"
+        )
     assert isinstance(decoder, GPT)
     return decoder
 
