@@ -9,4 +9,5 @@ generate   continue a text
 export     in Hugging Face format
 finetune   teach it a task
 predict    let it answer
+translate  let it write a text for another
 """

@@ -70,6 +70,11 @@ class LabelledFiles:
             )
 
 
+def is_table(path: Path) -> bool:
+    """Whether its name is that of a table, or it is a folder, which may hold some."""
+    return path.is_dir() or bool(_kind(path))
+
+
 def _kind(path: Path) -> str:
     """The end of its name that says how to read it; empty if there is none."""
     name = path.name.lower()

@@ -59,6 +59,20 @@ def decoder_of(model: nn.Module) -> GPT:
     return decoder
 
 
+def writer_of(model: nn.Module) -> EncoderDecoder:
+    """A model that `build_model` made, if it writes texts for others.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if not isinstance(model, EncoderDecoder):
+        raise UsageError(
+            "this model is no encoder-decoder, and has not learnt to write a text for another; "
+            "`dupt-model inspect` says what it is, and `generate` lets one of language continue a text"
+        )
+    return model
+
+
 def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None:
     """Find out quickly whether the data are usable, before anything is fetched or written.
 
