@@ -1,6 +1,8 @@
 """Very small encoder-decoders, and pairs of texts that are easy to learn."""
 
 import random
+import re
+from pydoc_data.topics import topics
 from typing import Any
 
 from dupt_swarm.manifest import Manifest
@@ -32,3 +34,18 @@ def two_tongues(count: int, seed: int) -> list[dict[str, Any]]:
         texts = (" ".join(language[word] for word in words) for language in (GERMAN, ENGLISH))
         rows.append(dict(zip(("source", "target"), texts, strict=True)))
     return rows
+
+
+def sentences(words: int = 24) -> list[dict[str, Any]]:
+    """Sentences of Python's manual as targets, all different; as sources without case and punctuation.
+
+    ``words``: more than four, and at most so many.
+    """
+    found: dict[str, str] = {}
+    for text in topics.values():
+        for paragraph in re.split(r"\n\s*\n", text):
+            for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z])", " ".join(paragraph.split())):
+                plain = re.sub(r"[^a-z0-9_ ]", "", sentence.lower())
+                if re.match(r"[A-Z].*[.?!]$", sentence) and 4 < len(plain.split()) <= words:
+                    found[" ".join(sentence.split())] = " ".join(plain.split())
+    return [{"source": source, "target": target} for target, source in found.items()]
