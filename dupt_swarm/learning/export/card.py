@@ -12,12 +12,18 @@ from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Evaluated, TaskEvaluated
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.model import ModelKind
 
 CHARACTERS_MAX, NAMES_MAX, ROWS_MAX = 80, 100, 100
 # Backslashes take the meaning from all of it; hyphens, commas and apostrophes have none within a line.
 PUNCTUATION = re.compile(r"([!-&(-+./:-@\[-`{-~])")
 
 UNCHECKED = "Each evaluator published its own figure; nobody else has checked it."
+NAMES: dict[ModelKind, str] = {
+    "decoder": "A GPT",
+    "encoder": "An encoder (BERT)",
+    "encoder-decoder": "An encoder-decoder (Transformer)",
+}
 HUB_NAME = "text-generation"  # what Hugging Face's hub calls a language model's pipeline
 
 
@@ -70,9 +76,10 @@ def _front_matter(manifest: Manifest, form: Format) -> str:
 def _what_it_is(learned: Learned) -> str:
     shape = learned.manifest.model
     weights = sum(parameter.numel() for parameter in learned.model.parameters())
+    blocks = f"{shape.encoder_layers} + {shape.layers}" if shape.encoder_layers else str(shape.layers)
     return (
-        f"A GPT with {weights:,} parameters: {shape.layers} blocks of width {shape.width}, {shape.heads} "
-        f"heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
+        f"{NAMES[shape.kind]} with {weights:,} parameters: {blocks} blocks of width {shape.width}, "
+        f"{shape.heads} heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
         "peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
         "stayed on its machine, so nobody can say what all of them were."
     )
