@@ -79,8 +79,8 @@ def _what_it_is(learned: Learned) -> str:
     blocks = f"{shape.encoder_layers} + {shape.layers}" if shape.encoder_layers else str(shape.layers)
     return (
         f"{NAMES[shape.kind]} with {weights:,} parameters: {blocks} blocks of width {shape.width}, "
-        f"{shape.heads} heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
-        "peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
+        f"{shape.heads} heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of "
+        "independent peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
         "stayed on its machine, so nobody can say what all of them were."
     )
 
