@@ -80,8 +80,8 @@ def _what_it_is(learned: Learned) -> str:
     return (
         f"{NAMES[shape.kind]} with {weights:,} parameters: {blocks} blocks of width {shape.width}, "
         f"{shape.heads} heads, {shape.parts}, a context of {shape.context_length:,} tokens. A swarm of "
-        "independent peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
-        "stayed on its machine, so nobody can say what all of them were."
+        "independent peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's "
+        "texts stayed on its machine, so nobody can say what all of them were."
     )
 
 
