@@ -45,7 +45,7 @@ INNER = {"inner.optimizer": "muon", "inner.learning_rate": 2e-3}
 SHAPE = {"vocabulary_size": 4096, "context_length": 128, "layers": 5, "heads": 4, "width": 256}
 WEIGHTS = 5_028_864  # of `gpt2` in its size `tiny`, with five blocks
 REFERENCE = "gpt2"
-FAMILIES = (REFERENCE, "gpt1", "transformer", "llama", "palm")
+FAMILIES = (REFERENCE, "gpt1", "llama", "palm")
 
 
 def shape_of(family: str) -> dict[str, Any]:

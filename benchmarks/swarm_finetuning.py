@@ -40,7 +40,8 @@ from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.corpus import Corpus
-from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
+from dupt_swarm.learning.labelled.encoded import EncodedBatches
+from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.left_out import TextFiles
@@ -211,7 +212,7 @@ class Task:
 
     def _train(self, manifest: Manifest, examples: list[Examples], tokens: int) -> Tensor:
         torch.manual_seed(manifest.seed)
-        sources = [LabelledBatches(own, self._batch, manifest.seed, str(n)) for n, own in enumerate(examples)]
+        sources = [EncodedBatches(own, self._batch, manifest.seed, str(n)) for n, own in enumerate(examples)]
         weights: list[Tensor] = []
         keep = lambda now, _: weights.append(now)  # noqa: E731
         if len(sources) == 1:

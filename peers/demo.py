@@ -135,7 +135,7 @@ def run(folder: Path, rounds: int, model: Path, screen: DemoScreen) -> None:
     corpora = write_corpora(folder / "corpora")
     screen.say(f"three private corpora: {', '.join(path.name for path in corpora)}")
     text = TextFiles(folder / "corpora")
-    manifest = new.write(folder / "run.toml", "tiny", [text], name=SWARM_NAME, seed=0)
+    manifest = new.write(folder / "run.toml", "tiny", new.read_all([text]), name=SWARM_NAME, seed=0)
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:
         bootstrap = processes.start(

@@ -5,7 +5,7 @@ With text that the swarm offers, if that is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
@@ -34,6 +35,7 @@ NOT_FROM_A_MODEL = {
     "preset": "the model has a shape of its own",
     "size": "the model has a size of its own",
     "corpus": "the model has its tokenizer, and oracles bring their own texts",
+    "columns": "the model has its tokenizer, and oracles bring their own tables",
 }
 
 
@@ -57,8 +59,8 @@ def _sizes() -> Iterator[str]:
     "--corpus",
     default=None,
     metavar="PATH",
-    help="File, folder or glob of text that the tokenizer learns from. Not with --from. "
-    "[default: all that is offered]",
+    help="File, folder or glob of text that the tokenizer learns from; with preset transformer tables of "
+    "pairs, with columns source and target. Not with --from. [default: all that is offered]",
 )
 @click.option(
     "--offer",
@@ -73,6 +75,7 @@ def _sizes() -> Iterator[str]:
     "--offer-licence", default="", help="Under which everybody may pass it on, such as CC-BY-SA-4.0."
 )
 @options.field
+@options.columns
 @options.language
 @options.strict
 @click.option(
@@ -120,7 +123,7 @@ def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any)
         _write_preset(manifest, name=name, offering=offering, **chosen)
         return
     for option, reason in NOT_FROM_A_MODEL.items():
-        if chosen[option] is not None:
+        if chosen[option]:
             raise UsageError(f"{reason}; leave it out", setting=option)
     write_from(manifest, model, options.pick(Wanted, chosen, name=name, offering=offering))
 
@@ -147,21 +150,17 @@ def _write_preset(
     offering: Offering,
     **chosen: Any,
 ) -> None:
-    """A swarm that learns language from random weights."""
+    """A swarm that begins from random weights."""
     for option in OF_TASKS:
         if chosen[option] not in (None, ""):
             raise UsageError(
                 "a task is learnt by a pretrained model; give one too", setting=(option, "model")
             )
-    texts = offering.texts if corpus is None else [options.pick(TextFiles, chosen, path=corpus)]
-    if not texts:
-        raise UsageError(
-            "give text for the tokenizer to learn from, or to offer, or a model to begin with",
-            setting=("corpus", "offers", "model"),
-        )
+    preset = preset or PRESET
+    objective = Objective(**load_preset(preset, size).get("objective", {}))
+    texts = _texts(objective, corpus, offering, chosen)
     tokenizer_path = manifest.with_name("tokenizer.json")
     check_free(manifest, tokenizer_path, *offering.folders(manifest))
-    preset = preset or PRESET
     # A wrong name should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name, seed=seed, size=size, **check)  # type: ignore[arg-type]
@@ -180,6 +179,38 @@ def _write_preset(
         f"wrote {manifest} (swarm {written.swarm_id}), {tokenizer_path} and {key_of(manifest)}", err=True
     )
     say_next(manifest)
+
+
+def _texts(
+    objective: Objective, corpus: str | None, offering: Offering, chosen: dict[str, Any]
+) -> Iterator[str]:
+    """What the tokenizer learns from: text, or the texts of pairs if that is what oracles bring.
+
+    Raises:
+        UsageError: there is nothing, or something that the objective has no use for.
+        CorpusError: a table is not there.
+    """
+    if objective.reads_text:
+        if chosen["columns"]:
+            raise UsageError("text has no columns; leave them out", setting="columns")
+        files = offering.texts if corpus is None else [options.pick(TextFiles, chosen, path=corpus)]
+        if not files:
+            raise UsageError(
+                "give text for the tokenizer to learn from, or to offer, or a model to begin with",
+                setting=("corpus", "offers", "model"),
+            )
+        return read_all(files)
+    if offering.texts:
+        raise UsageError(
+            f"a swarm that learns {objective.kind} offers no text; oracles bring tables", setting="offers"
+        )
+    if corpus is None:
+        raise UsageError("give tables of pairs for the tokenizer to learn from", setting="corpus")
+    from dupt_swarm.learning.labelled.pairs import texts_in
+
+    tables = LabelledFiles(Path(corpus), chosen["columns"])
+    tables.find()
+    return texts_in(tables)
 
 
 def key_of(manifest: Path) -> Path:
@@ -207,7 +238,7 @@ def say_next(path: Path) -> None:
 def write(
     path: Path,
     preset: str,
-    texts: Sequence[TextFiles],
+    texts: Iterable[str],
     *,
     name: str,
     seed: int,
@@ -221,7 +252,7 @@ def write(
     model = load_preset(preset, size)["model"]
     wanted = model["vocabulary_size"]
     special = ENCODER_SPECIAL if model.get("bidirectional") else (END_OF_TEXT,)
-    tokenizer = train_tokenizer(chain.from_iterable(map(_read, texts)), wanted, special)
+    tokenizer = train_tokenizer(texts, wanted, special)
     if tokenizer.vocabulary_size < wanted:
         click.echo(
             f"note: the corpus gave {tokenizer.vocabulary_size} tokens of the {wanted} wanted; "
@@ -244,6 +275,11 @@ def write(
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     return manifest
+
+
+def read_all(files: Sequence[TextFiles]) -> Iterator[str]:
+    """Their text, for `write`."""
+    return chain.from_iterable(map(_read, files))
 
 
 def _read(text: TextFiles) -> Iterator[str]:
@@ -337,13 +373,14 @@ def _advice(manifest: Manifest, path: Path) -> str:
     """How long the schedule lasts, which only the organiser can judge."""
     updates, step = manifest.schedule.total_updates, manifest.rounds.tokens_per_step
     change = f"schedule.total_updates in {path.name} is what to change"
-    if not manifest.objective.supervised:
-        return (
-            f"note: the learning rate decays over {updates:,} steps of {step:,} tokens, "
-            f"{updates * step:,} of each oracle; {change} if they have others"
-        )
     examples = step // manifest.model.context_length
+    if manifest.objective.supervised:
+        return (
+            f"note: the learning rate ends after {updates:,} steps of {examples} examples, {EPOCHS} epochs "
+            f"of {updates * examples // EPOCHS:,} examples of each oracle; {change} if they have others"
+        )
+    count, unit = (step, "tokens") if manifest.objective.reads_text else (examples, "examples")
     return (
-        f"note: the learning rate ends after {updates:,} steps of {examples} examples, {EPOCHS} epochs of "
-        f"{updates * examples // EPOCHS:,} examples of each oracle; {change} if they have others"
+        f"note: the learning rate decays over {updates:,} steps of {count:,} {unit}, "
+        f"{updates * count:,} of each oracle; {change} if they have others"
     )

@@ -64,7 +64,11 @@ class EpochBatches(ABC, Generic[Batch]):
 
     def _start(self, epoch: int, position: int) -> None:
         self._epoch, self._position = epoch, position
-        self._order = shuffled(self._count, self._seed, self._peer, epoch)
+        self._order = self._order_of(epoch)
+
+    def _order_of(self, epoch: int) -> np.ndarray[Any, np.dtype[np.intp]]:
+        """The numbers 0 … count − 1 as they are dealt out in an epoch."""
+        return shuffled(self._count, self._seed, self._peer, epoch)
 
 
 def shuffled(count: int, seed: int, peer: str, *more: int) -> np.ndarray[Any, np.dtype[np.intp]]:

@@ -23,7 +23,7 @@ from dupt_swarm.learning.finetuning.progress import Progress, check_same
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
-from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.load import learn_labels, load_examples
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
@@ -70,7 +70,7 @@ class LabelledTask:
         """
         task = _task(self.kind)
         for files in (self.train, self.valid):
-            files.check_names(task.columns)
+            files.check_names([*task.columns, LABEL])
         labels = list(self.labels) or learn_labels(self.train, task)
         lm_weight = LM_WEIGHTS.get(model, 0.0) if self.lm_weight is None else self.lm_weight
         try:

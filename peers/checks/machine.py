@@ -105,7 +105,7 @@ def check_data(data: OracleSettings, manifest: Manifest | None) -> tuple[list[Ch
     """Whether a trainer can use the data, and how many bytes of text are to be tokenised onto the disk."""
     from dupt_swarm.learning.mixture import texts_of, weight_of_offered
 
-    if manifest is not None and manifest.objective.supervised:
+    if manifest is not None and not manifest.objective.reads_text:
         return [check_examples(data, manifest)], 0
     try:
         texts, offered = texts_of(data), weight_of_offered(data) is not None
@@ -132,9 +132,9 @@ def check_offer(manifest: Manifest | None) -> Check:
 
 
 def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
-    """Whether labelled examples are there for the swarm's task; reads the first."""
+    """Whether examples are there for what the swarm learns; reads the first."""
     from dupt_swarm.learning.objectives.open import check_data
-    from dupt_swarm.learning.objectives.task import tables_of
+    from dupt_swarm.learning.objectives.tables import tables_of
 
     try:
         check_data(data, manifest)

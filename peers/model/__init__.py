@@ -10,4 +10,5 @@ fill       fill the gaps of a text
 export     in Hugging Face format
 finetune   teach it a task
 predict    let it answer
+translate  let it write a text for another
 """

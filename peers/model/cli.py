@@ -17,6 +17,7 @@ COMMANDS = {
     "export": "Write a model in Hugging Face's format.",
     "finetune": "Teach a model a task from labelled examples.",
     "predict": "Let a fine-tuned model answer.",
+    "translate": "Let an encoder-decoder write a text for each of many.",
 }
 
 

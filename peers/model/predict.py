@@ -72,7 +72,11 @@ def command(
     saved = SavedModel.load(model)
     objective = saved.manifest.objective
     if not objective.supervised:
-        raise UsageError(f"{model}: this model has learnt no task; `dupt-model finetune` teaches it one")
+        translates = saved.manifest.model.kind == "encoder-decoder"
+        remedy = (
+            "`dupt-model translate` lets it write" if translates else "`dupt-model finetune` teaches it one"
+        )
+        raise UsageError(f"{model}: this model has learnt no task; {remedy}")
     questions = load_examples(
         LabelledFiles(file, columns),
         objective,

@@ -26,6 +26,7 @@ from dupt_swarm.presets import PRESETS, load_preset
 from tests.support.fake_gpu.library import build
 
 FLOAT = 4
+DECODERS = [preset for preset in PRESETS if Model(**load_preset(preset)["model"]).kind == "decoder"]
 SIZES = [("gpt1",), pytest.param(("llama", "1b"), marks=pytest.mark.system)]  # the latter takes longer
 # Dynamo makes one when it reads the loss; whatever else it warns of fails the test.
 OF_DYNAMO = "ignore:<class 'torch.autograd.function.Function'> should not be:DeprecationWarning"
@@ -129,7 +130,7 @@ class Blocks:
 
 
 @pytest.mark.filterwarnings(OF_DYNAMO)
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", DECODERS)
 def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str) -> None:
     """The loss is one graph, without a break, and stays the only one: whatever is evaluated in between, and
     although the threads of a CPU would be adapted."""

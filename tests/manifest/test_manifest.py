@@ -195,6 +195,21 @@ def test_gpt1_is_the_papers() -> None:
     assert manifest.rounds.tokens_per_step == 64 * 512
 
 
+def test_the_transformer_is_the_papers() -> None:
+    """The preset transformer has the numbers of Vaswani et al. 2017, sections 3 and 5: the base model."""
+    manifest = preset("transformer")
+    model, inner, updates = manifest.model, manifest.inner, manifest.schedule.warmup_updates + 1
+    assert model == preset("transformer", "65m").model
+    assert (model.encoder_layers, model.layers, model.width, model.hidden_width) == (6, 6, 512, 2048)
+    assert (model.heads, model.head_width, model.vocabulary_size, model.dropout) == (8, 64, 37_000, 0.1)
+    assert (model.positions, model.placement, model.feed_forward) == ("sinusoidal", "post", "relu")
+    assert model.tie_embeddings and round(model.numel / 1e6) == 63  # the paper counts 65
+    assert (manifest.objective.kind, manifest.objective.label_smoothing) == ("seq2seq", 0.1)
+    assert (inner.optimizer, inner.beta1, inner.beta2, inner.epsilon) == ("adamw", 0.9, 0.98, 1e-9)
+    assert updates == 4000 and inner.learning_rate == pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-3)
+    assert manifest.rounds.tokens_per_step == 1024 * model.context_length
+
+
 @pytest.mark.parametrize(("name", "size"), EVERY_SIZE)
 def test_presets_leave_time_for_a_round(name: str, size: str | None) -> None:
     """In every preset a group can form, and go on without a silent sender, before the time is up."""

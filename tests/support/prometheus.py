@@ -134,7 +134,9 @@ class Stack:
     def start_peers(self) -> None:
         """A first peer, three oracles that serve their metrics, and an evaluator."""
         text = library(self.folder / "text", "argparse", "inspect", "typing", "tarfile")
-        manifest = new.write(self.folder / "run.toml", "tiny", [TextFiles(text)], name="watched", seed=1)
+        manifest = new.write(
+            self.folder / "run.toml", "tiny", new.read_all([TextFiles(text)]), name="watched", seed=1
+        )
         shrink(self.folder / "run.toml", manifest.tokenizer.sha256)
         first = self.processes.start(
             *("bootstrap", "dupt-peer", "bootstrap", str(self.folder / "run.toml"), "--json", *LISTEN),

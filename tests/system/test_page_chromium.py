@@ -127,7 +127,7 @@ def start_swarm(processes: LocalProcesses, folder: Path) -> str:
         (folder / name).mkdir()
         shutil.copy(Path(os.__file__).with_name(f"{name}.py"), folder / name)
     run = folder / "run.toml"
-    new.write(run, "tiny", [TextFiles(folder / "argparse")], name="watched", seed=0)
+    new.write(run, "tiny", new.read_all([TextFiles(folder / "argparse")]), name="watched", seed=0)
     make_smaller(run)
     listen = ("--host-maddrs", LOOPBACK, "--state-dir")
     bootstrap = processes.start(

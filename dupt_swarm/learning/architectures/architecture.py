@@ -16,6 +16,9 @@ from dupt_swarm.manifest import Model
 HEAD = "multiple_choice_head.summary"
 """Where the double-heads models keep W_y."""
 
+DECODER: Mapping[str, Any] = {"bidirectional": False, "encoder_layers": 0}
+"""Parts of all architectures that are decoders; none has both an encoder and our blocks."""
+
 NUMBERS = ("head_dim", "n_inner")
 """What else is computed with, if it is there."""
 NUMBER_MAX, SHOWN_CHARACTERS = 2**40, 120

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.architectures.architecture import HEAD, Architecture, Config
+from dupt_swarm.learning.architectures.architecture import DECODER, HEAD, Architecture, Config
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
@@ -40,8 +40,7 @@ GPT_KEYS = {
     "initializer_range": "init_std",
 }
 GPT_PARTS: dict[str, Any] = {
-    "bidirectional": False,
-    "encoder_layers": 0,
+    **DECODER,
     "kv_heads": 0,
     "positions": "learned",
     "norm": "layer",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.architectures.architecture import Architecture, Config, shortened
+from dupt_swarm.learning.architectures.architecture import DECODER, Architecture, Config, shortened
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
@@ -101,8 +101,7 @@ LLAMA = Architecture(
         "tie_word_embeddings": "tie_embeddings",
     },
     parts={
-        "bidirectional": False,
-        "encoder_layers": 0,
+        **DECODER,
         "positions": "rotary",
         "norm": "rms",
         "placement": "pre",

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from dupt_swarm.manifest import Manifest, Model, Objective
-from dupt_swarm.manifest.model import ModelKind
-
-BUILT: dict[ModelKind, tuple[str, str]] = {
-    "decoder": ("dupt_swarm", "GPT"),
-    "encoder": ("dupt_swarm.learning.transformer.bert", "Bert"),
-}
-"""Where the class of a model is, and what it is called."""
+from dupt_swarm.manifest.tables import LANGUAGE, MASKED, SEQ2SEQ
 
 
 def continuation(model: Model) -> str:
@@ -145,17 +139,41 @@ answer = torch.stack([score("a context", choice) for choice in ("one choice", "a
 print(answer.softmax(0).tolist())"""
 
 
+# How a model of ours is built, and what it does, by its objective; all tasks have one class.
+_TASK_MODEL = (
+    """\
+from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.manifest import Model, Objective""",
+    "TaskModel(shape, objective)",
+)
+_OURS = {
+    LANGUAGE: ("from dupt_swarm import GPT\nfrom dupt_swarm.manifest import Model", "GPT(shape)"),
+    MASKED: (
+        """\
+from dupt_swarm.learning.generation.filling import fill
+from dupt_swarm.learning.transformer.bert import Bert
+from dupt_swarm.manifest import Model""",
+        "Bert(shape)",
+    ),
+    SEQ2SEQ: (
+        """\
+from dupt_swarm.learning.generation.beam import BeamSearch
+from dupt_swarm.learning.generation.translate import translate
+from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
+from dupt_swarm.manifest import Model""",
+        "EncoderDecoder(shape)",
+    ),
+}
+_USED = {
+    MASKED: '\nprint(fill(model, tokenizer, "The [MASK] is here."))',
+    SEQ2SEQ: '\nprint(translate(model, tokenizer, ["A text."], BeamSearch())[0].text)',
+}
+
+
 def plain(manifest: Manifest) -> str:
     """Parameters into a model of ours."""
     objective, end_of_text = manifest.objective, manifest.tokenizer.end_of_text
-    module, built = BUILT[manifest.model.kind]
-    build = "TaskModel(shape, objective)" if objective.supervised else f"{built}(shape)"
-    imports = (
-        "from dupt_swarm.learning.objectives.task_model import TaskModel\n"
-        "from dupt_swarm.manifest import Model, Objective"
-        if objective.supervised
-        else f"from {module} import {built}\nfrom dupt_swarm.manifest import Model"
-    )
+    imports, build = _TASK_MODEL if objective.supervised else _OURS[objective.kind]
     tables = 'shape = Model(**config["model"])' + (
         '\nobjective = Objective(**config["objective"])' if objective.supervised else ""
     )
@@ -173,4 +191,4 @@ config = json.loads(Path("config.json").read_text())
 tokenizer = Tokenizer.from_foreign(Path("tokenizer.json").read_bytes(), end_of_text={end_of_text})
 model = {build}
 model.load_state_dict(load_file("model.safetensors"))
-model.eval()"""
+model.eval(){_USED.get(objective.kind, "")}"""

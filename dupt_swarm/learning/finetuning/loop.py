@@ -15,7 +15,8 @@ from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once, watched
-from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
+from dupt_swarm.learning.labelled.encoded import EncodedBatches
+from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.strategies.flat import clip_gradients, flatten, unflatten
@@ -144,7 +145,7 @@ class FineTuning:
         self._per_epoch = -(-len(train) // settings.batch_size)
         self.updates = self._per_epoch * settings.epochs
         self._optimizer = DecayingAdamW(model.parameters(), settings, self.updates)
-        batches = LabelledBatches(train, settings.batch_size, settings.seed, "", across_epochs=False)
+        batches = EncodedBatches(train, settings.batch_size, settings.seed, "", across_epochs=False)
         self._trainer = Trainer(model, self._optimizer, batches, device, examples_at_once=self._at_once)
         self._done = 0
         self.epochs: list[Epoch] = []

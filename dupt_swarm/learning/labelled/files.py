@@ -57,18 +57,22 @@ class LabelledFiles:
                     yield Row(where, {name: cells[column] for name, column in theirs.items()})
 
     def check_names(self, names: Sequence[str]) -> None:
-        """See that only columns that the task has are renamed.
+        """See that only columns that the examples have are renamed.
 
         Raises:
             UsageError: another one is.
         """
-        known = {*names, LABEL}
-        if unknown := sorted(set(self.columns) - known):
+        if unknown := sorted(set(self.columns) - {*names}):
             raise UsageError(
-                f"the task has no column `{unknown[0]}`: it has {', '.join(f'`{name}`' for name in names)}; "
-                "rename one of those",
+                f"the examples have no column `{unknown[0]}`: there are "
+                f"{', '.join(f'`{name}`' for name in names)}; rename one of those",
                 setting="columns",
             )
+
+
+def is_table(path: Path) -> bool:
+    """Whether its name is that of a table, or it is a folder, which may hold some."""
+    return path.is_dir() or bool(_kind(path))
 
 
 def _kind(path: Path) -> str:

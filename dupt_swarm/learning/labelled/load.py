@@ -13,7 +13,8 @@ import torch
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.answers import Answer, build_answer, name_of, number_in
-from dupt_swarm.learning.labelled.examples import Examples, Tokens
+from dupt_swarm.learning.labelled.encoded import Tokens
+from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.tables import Row
 from dupt_swarm.learning.reading import well_formed
@@ -112,12 +113,12 @@ class _Loader:
 
     def load(self, files: LabelledFiles) -> Examples:
         """All examples in ``files``."""
-        files.check_names(self._task.columns)
+        files.check_names([*self._task.columns, LABEL])
         names = [*self._task.columns, *([LABEL] if self._labelled else [])]
         sequences: list[tuple[Tokens, ...]] = []
         labels: list[float] = []
         rows = 0
-        for batch in _batches(files.rows(names), ROWS_AT_ONCE):
+        for batch in chunks(files.rows(names), ROWS_AT_ONCE):
             questions = [self._read(row) for row in batch]
             rows += len(questions)
             self._empty += sum(question.empty for question in questions)
@@ -165,7 +166,8 @@ class _Loader:
             )
 
 
-def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """``items`` in order, ``size`` at a time."""
     remaining = iter(items)
     while batch := list(islice(remaining, size)):
         yield batch

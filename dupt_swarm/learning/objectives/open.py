@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 from torch import nn
 
@@ -11,15 +12,21 @@ from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.mixture import texts_of
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.masked_language import MaskedLanguage
+from dupt_swarm.learning.objectives.seq2seq import Seq2Seq
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.transformer.bert import Bert
+from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.tables import LANGUAGE, MASKED
+from dupt_swarm.manifest.tables import LANGUAGE, MASKED, SEQ2SEQ
 
-OBJECTIVES: dict[str, type[TrainingObjective]] = {LANGUAGE: Language, MASKED: MaskedLanguage}
+OBJECTIVES: dict[str, type[TrainingObjective]] = {
+    LANGUAGE: Language,
+    MASKED: MaskedLanguage,
+    SEQ2SEQ: Seq2Seq,
+}
 """The class of each objective that needs no labels, by what a manifest calls it; all tasks have one."""
 
 
@@ -29,7 +36,7 @@ def kind_of(manifest: Manifest) -> type[TrainingObjective]:
 
 
 def build_model(manifest: Manifest) -> nn.Module:
-    """A `GPT`, or for a task a `TaskModel`, its weights drawn with seed 0 (`init_weights` draws others)."""
+    """What the objective trains, its weights drawn with seed 0 (`init_weights` draws others)."""
     return kind_of(manifest).model(manifest)
 
 
@@ -52,12 +59,9 @@ def decoder_of(model: nn.Module) -> GPT:
     """The decoder in a model that `build_model` made: what continues text, for a task model too.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it has none, or one that continues no text.
     """
-    decoder = backbone_of(model)
-    if not isinstance(decoder, GPT):
-        raise UsageError(f"{INSTEAD[type(decoder)]}; only decoders continue texts")
-    return decoder
+    return _of_kind(model, GPT)
 
 
 def encoder_of(model: nn.Module) -> Bert:
@@ -66,19 +70,32 @@ def encoder_of(model: nn.Module) -> Bert:
     Raises:
         UsageError: it has none.
     """
-    encoder = backbone_of(model)
-    if not isinstance(encoder, Bert):
-        raise UsageError(
-            "this model is no encoder, and does not fill gaps; `dupt-model generate` lets a decoder continue "
-            "a text"
-        )
-    return encoder
+    return _of_kind(model, Bert)
 
 
-INSTEAD: dict[type, str] = {
-    Bert: "this model is an encoder, which fills gaps (`dupt-model fill`) and learns tasks (`finetune`)",
+def writer_of(model: nn.Module) -> EncoderDecoder:
+    """A model that `build_model` made, if it writes texts for others.
+
+    Raises:
+        UsageError: it does not.
+    """
+    return _of_kind(model, EncoderDecoder)
+
+
+DOES: dict[type[nn.Module], str] = {
+    GPT: "a decoder, which continues texts (`dupt-model generate`)",
+    Bert: "an encoder, which fills gaps (`dupt-model fill`)",
+    EncoderDecoder: "an encoder-decoder, which writes texts for others (`dupt-model translate`)",
 }
-"""What is done with a model that does not continue texts."""
+"""What each model is, and what it is for."""
+Kind = TypeVar("Kind", bound=nn.Module)
+
+
+def _of_kind(model: nn.Module, wanted: type[Kind]) -> Kind:
+    found = backbone_of(model)
+    if not isinstance(found, wanted):
+        raise UsageError(f"this takes {DOES[wanted]}; the model is {DOES[type(found)]}")
+    return found
 
 
 def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None:

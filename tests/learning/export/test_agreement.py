@@ -48,7 +48,8 @@ def learned_as(shape: dict[str, Any], **objective: Any) -> Learned:
 
 def _manifest(shape: dict[str, Any], objective: dict[str, Any]) -> Manifest:
     rows = TOKENIZER.vocabulary_size
-    tables = tiny_manifest(TOKENIZER.sha256, rows, model=shape).model_dump()
+    tables = tiny_manifest(TOKENIZER.sha256, rows).model_dump()
+    tables["model"] |= shape
     tables["objective"] |= objective
     tables["model"]["vocabulary_size"] = rows + Objective(**tables["objective"]).tokens_of_task("decoder")
     return Manifest.model_validate(tables)

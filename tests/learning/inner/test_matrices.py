@@ -43,7 +43,7 @@ def test_those_of_our_models() -> None:
         assert names_of(decoder, block_matrices(decoder)) == of_blocks(decoder, "h.")
         assert len(block_matrices(decoder)) == 8
         task = TaskModel(config, Objective(kind="classification", labels=["a", "b"]))
-        assert names_of(task, block_matrices(task)) == of_blocks(task, "decoder.h.")
+        assert names_of(task, block_matrices(task)) == of_blocks(task, "backbone.h.")
 
 
 def test_those_of_a_foreign_model() -> None:

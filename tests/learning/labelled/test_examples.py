@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
-from dupt_swarm.learning.labelled.examples import Examples, LabelledBatches
+from dupt_swarm.learning.labelled.encoded import EncodedBatches
+from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import learn_labels, load_examples
 from dupt_swarm.manifest import Objective
@@ -191,13 +192,13 @@ def test_batches_go_on(tmp_path: Path) -> None:
     """Each example comes once per epoch; a state that went through JSON goes on, whatever the batch size."""
     examples = some(tmp_path, 10)
     examples.labels.copy_(torch.arange(10))  # to tell them apart
-    batches = LabelledBatches(examples, 4, seed=1, peer="a")
+    batches = EncodedBatches(examples, 4, seed=1, peer="a")
     assert batches.tokens_per_example == 16
     dealt = torch.cat([labels for _, _, labels in islice(batches, 5)])
     assert sorted(dealt[:10].tolist()) == sorted(dealt[10:].tolist()) == list(range(10))
-    other = LabelledBatches(examples, 3, seed=1, peer="a")
+    other = EncodedBatches(examples, 3, seed=1, peer="a")
     next(other)
-    resumed = LabelledBatches(examples, 17, seed=1, peer="a")
+    resumed = EncodedBatches(examples, 17, seed=1, peer="a")
     resumed.load_state_dict(json.loads(json.dumps(other.state_dict())))
     assert torch.equal(next(resumed)[2], dealt[3:])
     with pytest.raises(CheckpointError):
@@ -207,8 +208,8 @@ def test_batches_go_on(tmp_path: Path) -> None:
 def test_epochs_may_be_kept_apart(tmp_path: Path) -> None:
     """Then the last batch of an epoch is smaller, and none spans two."""
     examples = some(tmp_path, 10)
-    batches = LabelledBatches(examples, 4, seed=1, peer="a", across_epochs=False)
+    batches = EncodedBatches(examples, 4, seed=1, peer="a", across_epochs=False)
     assert [len(labels) for _, _, labels in islice(batches, 6)] == [4, 4, 2, 4, 4, 2]
     assert [len(labels) for _, _, labels in examples.in_order(4)] == [4, 4, 2]
-    with pytest.raises(CorpusError, match="no labelled examples"):
-        LabelledBatches(Examples([], torch.zeros(0), 16), 4, seed=1, peer="a")
+    with pytest.raises(CorpusError, match="no examples to train on"):
+        EncodedBatches(Examples([], torch.zeros(0), 16), 4, seed=1, peer="a")

@@ -117,9 +117,9 @@ def test_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_only_the_tasks_columns_are_renamed() -> None:
     """A name that the task does not know is refused, with those that it does."""
     files = LabelledFiles(Path("a.csv"), {"txt": "review"})
-    with pytest.raises(UsageError, match="no column `txt`: it has `text`; rename"):
-        files.check_names(["text"])
-    LabelledFiles(Path("a.csv"), {"text": "review", "label": "stars"}).check_names(["text"])
+    with pytest.raises(UsageError, match="no column `txt`: there are `text`, `label`; rename"):
+        files.check_names(["text", "label"])
+    LabelledFiles(Path("a.csv"), {"text": "review", "label": "stars"}).check_names(["text", "label"])
 
 
 def test_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_columns_are_called_as_the_table_calls_them(tmp_path: Path) -> None:
     manifest, _ = small_task(LANGUAGES)
     with pytest.raises(CorpusError, match="no column `text`: it has `review`, `label`"):
         check_data(OracleSettings(table), manifest)
-    with pytest.raises(UsageError, match="the task has no column `premise`"):
+    with pytest.raises(UsageError, match="the examples have no column `premise`"):
         check_data(OracleSettings(table, columns={"premise": "review"}), manifest)
 
 
@@ -146,7 +146,7 @@ def test_data_are_checked_before_anything_is_fetched(tmp_path: Path) -> None:
     for settings in (both, OracleSettings([WeightedCorpus(text), WeightedCorpus(tmp_path / "nothing")])):
         with pytest.raises(CorpusError, match=r"(rows\.csv|nothing): "):
             check_data(settings, of_language)
-    with pytest.raises(UsageError, match="a task has one corpus of labelled examples"):
+    with pytest.raises(UsageError, match="examples are one corpus"):
         check_data(both, of_task)
     with pytest.raises(CorpusError, match="unsupported file type"):
         check_data(OracleSettings(text), of_task)

@@ -11,13 +11,13 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.interruptible import parameter_count
-from dupt_swarm.learning.objectives.task_model import BACKBONES
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.transformer.attention import attend
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.learning.transformer.positions import unturned
 from dupt_swarm.manifest import Model
-from dupt_swarm.presets import PRESETS, load_preset, sizes_of
+from dupt_swarm.presets import PRESETS, load_preset, manifest_from_preset, sizes_of
 
 LLAMA = {
     "positions": "rotary",
@@ -58,10 +58,14 @@ def random_tokens(rows: int, columns: int, seed: int = 1) -> torch.Tensor:
     ("preset", "size"), [(preset, size) for preset in PRESETS for size in (None, *sizes_of(preset))]
 )
 def test_the_manifest_declares_the_weights_of_every_preset(preset: str, size: str | None) -> None:
-    """Names, shapes and order of a model's weights, and so their number, are those of the manifest."""
-    config = Model(**load_preset(preset, size)["model"])
+    """Names, shapes and order of the model's weights, and so their number, are those of the manifest."""
+    rows = load_preset(preset, size)["model"]["vocabulary_size"]
+    manifest = manifest_from_preset(
+        preset, name="a", seed=0, size=size, tokenizer_sha256="0" * 64, vocabulary_size=rows
+    )
+    config = manifest.model
     with torch.device("meta"):
-        model = BACKBONES[config.kind](config)
+        model = build_model(manifest)
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     assert list(shapes.items()) == list(config.parameter_shapes().items())
     assert parameter_count(model) == config.numel

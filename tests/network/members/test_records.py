@@ -123,7 +123,7 @@ def test_what_a_peer_publishes_is_believed(manifest, mine, theirs) -> None:
 def test_an_evaluators_record(theirs, make) -> None:
     """What an evaluator measured travels in its record."""
     sample = {"prompt": "Once", "text": " upon a 🕰\n"}
-    found = EVALUATION | {"dataset": "wiki", "accuracy": 0.5, "sample": sample}
+    found = EVALUATION | {"dataset": "wiki", "accuracy": 0.5, "nsp_accuracy": 0.75, "sample": sample}
     [(signed, _)] = theirs.take([make(role="evaluator", evaluation=found)])
     assert signed.record.evaluation.model_dump() == found
 

@@ -1,0 +1,125 @@
+"""A text for a text: the loss of targets, token by token, each foretold from its source and what came before.
+
+Translation is the paper's (Vaswani et al. 2017); anything that a table of pairs shows can be learnt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dupt_swarm.errors import CorpusError
+from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.labelled.pairs import COLUMNS, PairBatch, PairBatches, Pairs, load_pairs, text_in
+from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
+from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.offered import OfferedText
+from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder, real_positions
+from dupt_swarm.manifest import Manifest
+
+LOGITS_AT_ONCE = 1 << 24  # in fp32; 64 MiB
+
+
+class Seq2Seq(LearntFromTables[PairBatch]):
+    """Pairs of texts to learn from. See `TrainingObjective`."""
+
+    examples: Pairs
+    _train: Pairs
+
+    @classmethod
+    def model(cls, manifest: Manifest) -> EncoderDecoder:
+        return EncoderDecoder(manifest.model, manifest.objective.label_smoothing)
+
+    @classmethod
+    def check(cls, manifest: Manifest, settings: DataSettings) -> None:
+        del manifest
+        files = tables_of(settings)
+        files.check_names(COLUMNS)
+        row = next(files.rows(COLUMNS), None)
+        if row is None:
+            raise CorpusError(f"{files.path}: there are no rows; give some pairs of texts")
+        for name in COLUMNS:
+            text_in(row, name)
+
+    @classmethod
+    def open(
+        cls,
+        manifest: Manifest,
+        tokenizer: Tokenizer,
+        settings: DataSettings,
+        cache: Path,
+        progress: Progress | None = None,
+        offered: OfferedText | None = None,
+    ) -> Self:
+        """See `TrainingObjective`; nothing is kept in ``cache``."""
+        del cache, progress, offered
+        return cls(manifest, load_pairs(tables_of(settings), tokenizer, manifest.model.context_length))
+
+    def batches(self, sequences: int, peer: str) -> tuple[PairBatches, int]:
+        batch_size, micro_batches = cut_step(self._manifest, self._at_once(sequences))
+        step = batch_size * micro_batches
+        return PairBatches(self._train, batch_size, step, self._manifest.seed, peer), micro_batches
+
+    def example(self, sequences: int) -> PairBatch:
+        """See `TrainingObjective`. The longest pairs: no batch takes more."""
+        batch_size, _ = cut_step(self._manifest, self._at_once(sequences))
+        return self._train.batch(np.argsort(-self._train.lengths, kind="stable")[:batch_size].tolist())
+
+    def _quality(self, model: nn.Module, batches: Iterator[PairBatch], device: torch.device) -> Quality:
+        assert isinstance(model, EncoderDecoder)
+        return evaluate_pairs(model, batches, device)
+
+
+@torch.no_grad()
+def evaluate_pairs(model: EncoderDecoder, batches: Iterable[PairBatch], device: torch.device) -> Quality:
+    """How well targets are foretold, each token from those before it: the loss is not smoothed.
+
+    All tokens count alike, whatever the batches' sizes. Restores the model's mode afterwards.
+
+    Args:
+        model: on ``device`` already.
+        batches: of `Pairs`, on the CPU.
+        device: where to compute.
+
+    Raises:
+        CorpusError: there are no pairs.
+    """
+    nats, right = torch.zeros((), dtype=torch.float64), 0
+    pairs = tokens = 0
+    with evaluating(model):
+        for batch in batches:
+            source, source_lengths, inputs, targets, lengths, _ = (tensor.to(device) for tensor in batch)
+            with autocast(device):
+                h = model.hidden(inputs, model.encode(source, source_lengths))
+            real = real_positions(inputs, lengths)
+            found = _foretold(model, h[real], targets[real], device)
+            nats, right = nats + found[0], right + int(found[1])
+            pairs, tokens = pairs + len(lengths), tokens + int(lengths.sum())
+    if not pairs:
+        raise CorpusError("there are no pairs of texts to evaluate on; give some")
+    return Quality(float(nats) / tokens, {"examples": pairs, "tokens": tokens}, accuracy=right / tokens)
+
+
+def _foretold(
+    model: EncoderDecoder, h: Tensor, targets: Tensor, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """The loss of all targets, int64 [N], from h_n, [N, C]; and how many of them are the likeliest token."""
+    nats, right = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
+    rows = max(1, LOGITS_AT_ONCE // len(model.output_weight))
+    for part, wanted in zip(torch.split(h, rows), torch.split(targets, rows), strict=True):
+        with autocast(device):
+            logits = F.linear(part, model.output_weight)
+        nats += F.cross_entropy(logits.float(), wanted, reduction="sum").cpu()
+        right += (logits.argmax(1) == wanted).sum().cpu()
+    return nats, right

@@ -1,0 +1,106 @@
+"""What all objectives that are learnt from tables of examples have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Generic
+
+import torch
+from torch import nn
+
+from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
+from dupt_swarm.learning.labelled.encoded import Batch, Encoded
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.left_out import LeftOut
+from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.quality import Quality
+from dupt_swarm.manifest import Manifest
+
+# An answer tells less of a model than the many tokens of a block of text.
+EXAMPLES_PER_BLOCK = 16
+
+
+def tables_of(settings: DataSettings) -> LabelledFiles:
+    """The tables of examples that the settings name.
+
+    Raises:
+        UsageError: there is none; or there are several, for which only text has a mixture.
+    """
+    paths = [one.path for one in settings.corpora if one.path is not None]
+    if len(settings.corpora) > 1:
+        raise UsageError("examples are one corpus; put the tables into one folder", setting="corpus")
+    if not paths:
+        raise UsageError(
+            "this swarm learns from examples, and offers nothing for it; give tables of them, in .csv .jsonl "
+            ".parquet",
+            setting="corpus",
+        )
+    return LabelledFiles(paths[0], settings.columns)
+
+
+class LearntFromTables(ABC, Generic[Batch]):
+    """Examples to learn from; see `TrainingObjective`.
+
+    An example counts for as many tokens as the context has, however long it is: so a step has the manifest's
+    tokens ÷ context examples.
+
+    Attributes:
+        examples: all of them, encoded.
+    """
+
+    unit = "examples"
+    left_out: Sequence[LeftOut] = ()
+    uniform = False  # a batch is as wide as its longest example
+
+    def __init__(self, manifest: Manifest, examples: Encoded[Batch]) -> None:
+        self.examples = examples
+        self._train, self._held_out = examples.split(manifest.seed)
+        self.size = len(self._train)
+        self._manifest = manifest
+
+    @property
+    def notes(self) -> list[str]:
+        """What was done to examples that did not fit."""
+        truncated, left_out = self.examples.truncated, self.examples.left_out
+        cut = f"examples with a text that was too long, and was cut: {truncated} of {len(self.examples)}"
+        without = f"examples left out, for a text of theirs is empty: {left_out}"
+        return [*([cut] if truncated else []), *([without] if left_out else [])]
+
+    @abstractmethod
+    def _quality(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> Quality:
+        """How good ``model`` is on ``batches``."""
+
+    def measure_held_out(
+        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
+    ) -> Quality:
+        """See `TrainingObjective`. Each oracle has examples of its own: all begin with the first."""
+        del first
+        length = self._held_out.length_max
+        most = held_out_sequences(EXAMPLES_PER_BLOCK * most, parameter_count(model), length, device)
+        return self._measure(model, device, self._held_out, sequences, self._at_once(most), look)
+
+    def measure_all(
+        self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
+    ) -> Quality:
+        """See `TrainingObjective`."""
+        return self._measure(model, device, self.examples, sequences, most or len(self.examples), look)
+
+    def _measure(
+        self,
+        model: nn.Module,
+        device: torch.device,
+        examples: Encoded[Batch],
+        sequences: int,
+        most: int,
+        look: Look,
+    ) -> Quality:
+        """That of the first ``most`` of ``examples``."""
+        batch_size = self._at_once(sequences)
+        count = -(-min(most, len(examples)) // batch_size)
+        return self._quality(model, watched(examples.in_order(batch_size, most), count, look), device)
+
+    def _at_once(self, sequences: int) -> int:
+        """How many examples have so many sequences."""
+        return max(1, sequences // self.examples.sequences_max)

@@ -1,0 +1,107 @@
+"""Oracles with pairs of texts of their own learn to write one for the other together, in a real swarm."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from dupt_swarm import Swarm
+from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.oracle.oracle import Oracle
+from dupt_swarm.settings import OracleSettings
+from tests.oracle.test_oracle import Recorder
+from tests.support.pairs import sentences, seq2seq_tables
+from tests.support.tasks import write_lines
+from tests.support.tiny import settings, tiny_manifest
+from tests.support.waiting import wait_until
+
+SENTENCES = sentences()
+CONTEXT, PAIRS_PER_STEP = 64, 8
+
+
+def swarm_of(dropout: float = 0.0, steps: int = 12) -> tuple[Manifest, Tokenizer]:
+    """A swarm that restores case and punctuation, with short rounds."""
+    texts = (text for row in SENTENCES[:800] for text in row.values())
+    tokenizer = train_tokenizer(texts, 600)
+    step = PAIRS_PER_STEP * CONTEXT
+    tables = seq2seq_tables(
+        tokenizer={"end_of_text": tokenizer.end_of_text},
+        model={
+            "width": 64,
+            "hidden_width": 128,
+            "context_length": CONTEXT,
+            "init_std": 0.1,
+            "dropout": dropout,
+        },
+        inner={"learning_rate": 0.02},
+        rounds={"tokens_per_step": step, "tokens_per_round": steps * step},
+    )
+    return tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **tables), tokenizer
+
+
+def settings_for(folder: Path, first: int, count: int = 400, rounds: int | None = None) -> OracleSettings:
+    """Every third sentence from the ``first`` on, which no other oracle has."""
+    data = write_lines(folder / f"{first}.jsonl", SENTENCES[first::3][:count])
+    return OracleSettings(data, device="cpu", batch_size=8, rounds=rounds)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
+    """The loss on pairs that are held out falls, and all have the same state."""
+    manifest, tokenizer = swarm_of()
+    parameters = list(build_model(manifest).parameters())
+    create = Swarm.create(
+        manifest, tokenizer.to_bytes(), parameters, tmp_path / "first", settings("bootstrap")
+    )
+    with create as first, ThreadPoolExecutor(3) as pool:
+        swarms = [Swarm.join(first.addresses, tmp_path / f"own{n}", settings()) for n in range(3)]
+        oracles = [Oracle(swarm, settings_for(tmp_path, n, rounds=3)) for n, swarm in enumerate(swarms)]
+        for oracle in oracles:  # none begins before the others are there
+            wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 3)  # type: ignore[misc]
+        for run in [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]:
+            run.result(timeout=120)
+        statuses = [oracle.status() for oracle in oracles]
+        digests = {swarm.state.digest for swarm in swarms}
+        for swarm in swarms:
+            swarm.close()
+
+    assert len(digests) == 1
+    for status in statuses:
+        before, after = status.first, status.latest
+        assert status.failed_rounds == 0 and before is not None and after is not None
+        assert after.loss_nats < before.loss_nats - 1
+        assert before.accuracy is not None and after.accuracy is not None and after.bits_per_byte is None
+        assert after.accuracy > before.accuracy
+
+
+def train(folder: Path, sessions: list[int], identity: Path) -> list[float]:
+    """The losses of a single oracle that is stopped and started again after each number of steps."""
+    manifest, tokenizer = swarm_of(dropout=0.1, steps=4)
+    losses: list[float] = []
+    own = folder / "oracle" / manifest.swarm_id
+    own.mkdir(parents=True)
+    if identity.exists():
+        (own / "identity").write_bytes(identity.read_bytes())  # the order of the pairs follows from it
+    torch.manual_seed(0)
+    parameters = list(build_model(manifest).parameters())
+    create = Swarm.create(manifest, tokenizer.to_bytes(), parameters, folder / "first", settings("bootstrap"))
+    with create as first:
+        for steps in sessions:
+            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
+                oracle = Oracle(swarm, settings_for(folder, 0, 40))
+                recorder = Recorder(oracle, steps)
+                oracle.run(lambda _status: None)
+                losses += recorder.losses
+    identity.write_bytes((own / "identity").read_bytes())
+    return losses
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_stopped_oracle_goes_on_with_its_next_pairs(tmp_path: Path) -> None:
+    """The losses are the same bits, whether it was stopped in between or not."""
+    whole = train(tmp_path / "a", [11], tmp_path / "identity")
+    assert len(whole) == 11
+    assert train(tmp_path / "b", [6, 5], tmp_path / "identity") == whole

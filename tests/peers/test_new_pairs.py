@@ -1,0 +1,45 @@
+"""`dupt-peer new` for a swarm that learns a text for a text: the tokenizer is the pairs'."""
+
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.manifest import Manifest
+from peers.cli import main
+from tests.support.pairs import two_tongues
+from tests.support.tasks import write_lines
+
+
+def new(run: Path, *arguments: str) -> str:
+    """What `dupt-peer new` says."""
+    done = CliRunner().invoke(main, ["new", str(run), *arguments])
+    return f"{done.exit_code}: {done.stderr}"
+
+
+def test_the_tokenizer_learns_from_both_columns(tmp_path: Path) -> None:
+    """Words of sources and of targets become tokens, whatever the columns are called."""
+    rows = [{"de": row["source"], "en": row["target"]} for row in two_tongues(200, seed=1)]
+    table, run = write_lines(tmp_path / "pairs.jsonl", rows), tmp_path / "run.toml"
+    columns = ("--column", "source=de", "--column", "target=en")
+    pairs = ("--preset", "transformer", "--size", "tiny", "--corpus", str(table))
+    assert "no column `source`, `target`: it has `de`, `en`" in new(run, *pairs)
+    assert not run.exists()
+    assert new(run, *pairs, *columns).startswith("0: ")
+    manifest = Manifest.load(run)
+    assert (manifest.objective.kind, manifest.model.kind) == ("seq2seq", "encoder-decoder")
+    tokenizer = Tokenizer.of(manifest, (tmp_path / "tokenizer.json").read_bytes())
+    assert [len(tokenizer.encode(word)) for word in (" Brücke", " bridge")] == [1, 1]
+
+
+def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
+    """No tables, a text, something to offer, and columns of a text; nothing is written."""
+    run, text = tmp_path / "run.toml", tmp_path / "words.txt"
+    text.write_text("some words")
+    pairs = ("--preset", "transformer")
+    assert "give tables of pairs" in new(run, *pairs)
+    assert "unsupported file type; use .csv" in new(run, *pairs, "--corpus", str(text))
+    offer = ("--offer", str(text), "--offer-licence", "CC0-1.0")
+    assert "learns seq2seq offers no text" in new(run, *pairs, "--corpus", str(text), *offer)
+    assert "text has no columns" in new(run, "--corpus", str(text), "--column", "source=de")
+    assert not run.exists()
