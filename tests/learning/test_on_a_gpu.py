@@ -16,17 +16,18 @@ from typing import Any
 import pytest
 import torch
 
+from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.device import as_written, maybe_compile
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import PIECE
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.trainer import Trainer
-from dupt_swarm.learning.transformer.gpt import GPT
-from dupt_swarm.manifest import Model
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.model import ModelKind
 from dupt_swarm.presets import PRESETS, load_preset
 from tests.support.fake_gpu.library import build
 
 FLOAT = 4
-DECODERS = [preset for preset in PRESETS if Model(**load_preset(preset)["model"]).kind == "decoder"]
 SIZES = [("gpt1",), pytest.param(("llama", "1b"), marks=pytest.mark.system)]  # the latter takes longer
 # Dynamo makes one when it reads the loss; whatever else it warns of fails the test.
 OF_DYNAMO = "ignore:<class 'torch.autograd.function.Function'> should not be:DeprecationWarning"
@@ -105,7 +106,7 @@ class Counting:
 class Descent:
     """A step in place, as any optimizer's."""
 
-    def __init__(self, model: GPT) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         self._inner = torch.optim.SGD(model.parameters(), 1e-3)
         self.zero_grad = self._inner.zero_grad
 
@@ -114,14 +115,25 @@ class Descent:
         self._inner.step()
 
 
+IDS = torch.arange(3 * 16).view(3, 16) % 64
+LENGTHS, PLACES = torch.tensor([16, 9, 12]), torch.tensor([[1, 3], [2, 5], [4, 0]])
+BATCHES: dict[ModelKind, Batch] = {
+    "decoder": (IDS, IDS),
+    "encoder": (IDS, PLACES, IDS.gather(1, PLACES), LENGTHS, torch.tensor([0, 1, 1])),
+    "encoder-decoder": (IDS, LENGTHS, IDS, IDS, LENGTHS, torch.ones(3)),
+}
+
+
 class Blocks:
     """The same batch again and again."""
 
     tokens_per_example = 16
 
-    def __next__(self) -> tuple[torch.Tensor, torch.Tensor]:
-        ids = torch.arange(3 * 16).view(3, 16) % 64
-        return ids, ids
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+
+    def __next__(self) -> Batch:
+        return self._batch
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -130,22 +142,25 @@ class Blocks:
 
 
 @pytest.mark.filterwarnings(OF_DYNAMO)
-@pytest.mark.parametrize("preset", DECODERS)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str) -> None:
     """The loss is one graph, without a break, and stays the only one: whatever is evaluated in between, and
     although the threads of a CPU would be adapted."""
     torch.compiler.reset()
     small = {"vocabulary_size": 300, "context_length": 16, "layers": 1, "heads": 2, "width": 16}
-    tables = load_preset(preset)["model"] | small | {"hidden_width": 32}
-    model, backend = GPT(Model.model_validate(tables)), Counting()
+    tables = load_preset(preset)
+    tables["model"] |= small | {"hidden_width": 32}
+    named = {"sha256": "0" * 64, "vocabulary_size": 300}
+    manifest = Manifest.model_validate({"name": "a", "seed": 0, "tokenizer": named, **tables})
+    model, backend, blocks = build_model(manifest), Counting(), Blocks(BATCHES[manifest.model.kind])
     compile_model = model.compile
     monkeypatch.setattr(model, "compile", lambda **how: compile_model(backend=backend, fullgraph=True, **how))
     assert maybe_compile(model, torch.device("cpu"), flag=True)
-    trainer = Trainer(model, Descent(model), Blocks(), torch.device("cpu"))
+    trainer = Trainer(model, Descent(model), blocks, torch.device("cpu"))
     threads = Threads(computing=False)
     for _ in range(3):
         trainer.step()
         threads.adapt()
         with as_written(model), torch.no_grad():
-            model(*(tensor[:1] for tensor in next(Blocks())))
+            model(*(tensor[:1] for tensor in next(blocks)))
     assert len(backend.graphs) == 1
