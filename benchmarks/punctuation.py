@@ -9,7 +9,7 @@ How to read it: of what is held out the loss (nats per target token, without smo
 that are right, and chrF of what beam search writes; then the swarm's ÷ one process's. The row `source` is
 what chrF the sources have as they are: it is what can be had for nothing.
 
-    OMP_NUM_THREADS=1 python benchmarks/punctuation.py [--epochs N] [--seeds N]
+    PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/punctuation.py [--epochs N] [--seeds N]
 """
 
 from __future__ import annotations

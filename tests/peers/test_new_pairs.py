@@ -6,8 +6,10 @@ from click.testing import CliRunner
 
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import OracleSettings
+from peers.checks.machine import check_data
 from peers.cli import main
-from tests.support.pairs import two_tongues
+from tests.support.pairs import pair_manifest, two_tongues
 from tests.support.tasks import write_lines
 
 
@@ -43,3 +45,14 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     assert "learns seq2seq offers no text" in new(run, *pairs, "--corpus", str(text), *offer)
     assert "text has no columns" in new(run, "--corpus", str(text), "--column", "source=de")
     assert not run.exists()
+
+
+def test_a_check_sees_whether_pairs_are_there(tmp_path: Path) -> None:
+    """Tables of pairs are what such a swarm learns from, and a text is not."""
+    table = write_lines(tmp_path / "pairs.jsonl", two_tongues(9, seed=1))
+    [found], tokenised = check_data(OracleSettings(table), pair_manifest())
+    assert found.ok and found.detail.startswith("1 table for seq2seq, ") and tokenised == 0
+    text = tmp_path / "words.txt"
+    text.write_text("some words")
+    [found], _ = check_data(OracleSettings(text), pair_manifest())
+    assert not found.ok and "unsupported file type" in found.detail

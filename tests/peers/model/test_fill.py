@@ -73,8 +73,8 @@ def test_texts_that_cannot_be_filled(saved: SavedModel, text: str, said: str) ->
 
 def test_each_model_says_what_it_does_instead(saved: SavedModel, decoder: SavedModel) -> None:
     """An encoder continues no text, and a decoder fills no gap."""
-    assert "this model is an encoder, which fills gaps (`dupt-model fill`)" in run("generate", saved).stderr
-    assert "this model is no encoder" in run("fill", decoder, "--text", TEXT).stderr
+    assert "the model is an encoder, which fills gaps (`dupt-model fill`)" in run("generate", saved).stderr
+    assert "the model is a decoder" in run("fill", decoder, "--text", TEXT).stderr
 
 
 def test_a_decoders_tokenizer_has_no_gap(decoder: SavedModel, saved: SavedModel) -> None:

@@ -91,12 +91,12 @@ def test_each_model_has_its_commands(saved: SavedModel, tmp_path: Path) -> None:
     texts.write_text("some words\n" * 20)
     table = write_lines(tmp_path / "rows.jsonl", [{"text": "a", "label": "b"}, {"text": "c", "label": "d"}])
     refused = run("translate", decoder.folder, texts)
-    assert refused.exit_code == 2 and "no encoder-decoder" in refused.stderr
+    assert refused.exit_code == 2 and "the model is a decoder, which continues texts" in refused.stderr
     task = ("--task", "classification", "--train", table, "--valid", table, "--out", tmp_path / "out")
     for arguments, remedy in (
-        (("generate", saved.folder), "`dupt-model translate` lets it write"),
-        (("eval", saved.folder, "--corpus", texts), "`dupt-model translate` lets it write"),
-        (("predict", saved.folder, table), "`dupt-model translate` lets it write"),
+        (("generate", saved.folder), "writes texts for others (`dupt-model translate`)"),
+        (("eval", saved.folder, "--corpus", texts), "writes texts for others (`dupt-model translate`)"),
+        (("predict", saved.folder, table), "writes texts for others (`dupt-model translate`)"),
         (("finetune", saved.folder, *task), "is a task for a decoder or an encoder"),
     ):
         refused = run(*arguments)
