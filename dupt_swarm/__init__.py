@@ -41,12 +41,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.generation.beam import BeamSearch as BeamSearch
+    from dupt_swarm.learning.generation.filling import fill as fill
     from dupt_swarm.learning.generation.sampling import Sampling as Sampling
     from dupt_swarm.learning.generation.text import continue_text as continue_text
+    from dupt_swarm.learning.generation.translate import translate as translate
     from dupt_swarm.learning.inner.matrices import block_matrices as block_matrices
     from dupt_swarm.learning.inner.unigrams import unigrams_of as unigrams_of
     from dupt_swarm.learning.labelled.files import LabelledFiles as LabelledFiles
     from dupt_swarm.learning.rolling import evaluate_documents as evaluate_documents
+    from dupt_swarm.learning.transformer.bert import Bert as Bert
+    from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder as EncoderDecoder
     from dupt_swarm.learning.transformer.gpt import GPT as GPT
     from dupt_swarm.models.auditing import audit as audit
     from dupt_swarm.models.exporting import export as export
@@ -61,7 +66,10 @@ if TYPE_CHECKING:
 # Importing the package loads neither torch nor hivemind, so that `--help` answers at once.
 _HOMES = {
     "GPT": "learning.transformer.gpt",
+    "BeamSearch": "learning.generation.beam",
+    "Bert": "learning.transformer.bert",
     "CollaborativeOptimizer": "optimizer.collaborative",
+    "EncoderDecoder": "learning.transformer.encoder_decoder",
     "Finetuner": "models.fine_tuning",
     "LabelledFiles": "learning.labelled.files",
     "LabelledTask": "models.fine_tuning",
@@ -74,7 +82,9 @@ _HOMES = {
     "continue_text": "learning.generation.text",
     "evaluate_documents": "learning.rolling",
     "export": "models.exporting",
+    "fill": "learning.generation.filling",
     "pull": "models.pulling",
+    "translate": "learning.generation.translate",
     "verify": "models.verifying",
 }
 __all__ = [*_HOMES]

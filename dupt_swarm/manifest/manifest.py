@@ -127,6 +127,11 @@ class Manifest(Table):
                 f'objective.kind = "{objective.kind}" is learnt by a model of kind {wanted}, and this one is '
                 f"of kind {model}; change model.bidirectional or model.encoder_layers, or the objective"
             )
+        if self.inner.embedding_scale == "model" and model != "decoder":
+            raise ValueError(
+                'inner.embedding_scale = "model" asks how common a decoder finds a token when it writes of '
+                f'itself, and this model is of kind {model}; choose "own"'
+            )
         if self.offer and not objective.reads_text:
             raise ValueError(
                 f'offer.digest names text, and objective.kind = "{objective.kind}" is learnt from tables of '

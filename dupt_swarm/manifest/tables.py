@@ -154,7 +154,7 @@ class Inner(Table):
     epsilon: float = Field(default=1e-8, gt=0, le=1, description="AdamW: added to the denominator")
     embedding_scale: Literal["own", "model"] = Field(
         default="own",
-        description="AdamW: variances of embeddings, `own`, or by how common the `model` finds a token",
+        description="AdamW: variances of embeddings, `own`, or by how common a decoder finds each (`model`)",
     )
     momentum: float = Field(default=0.95, ge=0, lt=1, description="Muon: decay of the mean")
     weight_decay: float = Field(default=0.0, ge=0, le=1, description="decoupled; not on biases and gains")

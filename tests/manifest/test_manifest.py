@@ -125,11 +125,16 @@ CHANGED_TO = {
     **{(name, key): 0.5 for name in ("inner", "outer") for key in ("beta1", "beta2", "momentum")},
 }
 # What goes with it: some have a meaning with one model and objective only.
-MASKED: dict[str, dict[str, object]] = {"model": {"bidirectional": True}, "objective": {"kind": "mlm"}}
+MASKED: dict[str, dict[str, object]] = {
+    "model": {"bidirectional": True},
+    "objective": {"kind": "mlm"},
+    "inner": {"embedding_scale": "own"},
+}
 
 PAIRS: dict[str, dict[str, object]] = {
     "model": {"encoder_layers": 2, "placement": "pre"},
     "objective": {"kind": "seq2seq"},
+    "inner": {"embedding_scale": "own"},
 }
 BESIDES: dict[str, dict[str, dict[str, object]]] = {
     **dict.fromkeys(("bidirectional", "masked_share", "whole_words", "nsp"), MASKED),
@@ -591,3 +596,41 @@ def test_an_offer_that_does_not_fit_is_refused(changes: dict, said: str) -> None
     changed["model"]["vocabulary_size"] += 3
     with pytest.raises(ValidationError, match=said):
         Manifest.model_validate(changed)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"model": {"bidirectional": True}},
+            "is learnt by a model of kind decoder, and this one is of kind encoder",
+        ),
+        (
+            {"objective": {"kind": "mlm"}},
+            "is learnt by a model of kind encoder, and this one is of kind decoder",
+        ),
+        (PAIRS | {"objective": {"kind": "mlm"}}, "of kind encoder, and this one is of kind encoder-decoder"),
+        (MASKED | {"inner": {"embedding_scale": "model"}}, "this model is of kind encoder; choose"),
+        (MASKED | {"model": {"bidirectional": True, "tie_embeddings": False}}, "whose head is tied to W_e"),
+        (
+            MASKED | {"objective": {"kind": "mlm", "label_smoothing": 0.1}},
+            'label_smoothing is for kind = "seq2seq"',
+        ),
+        ({"objective": {"nsp": True}}, 'nsp is for kind = "mlm", not "lm"'),
+        (PAIRS | {"model": {"encoder_layers": 2}}, 'with encoder_layers choose "post" or "pre"'),
+        (
+            PAIRS | {"objective": {"kind": "classification", "labels": ["a", "b"]}},
+            "for a decoder or an encoder",
+        ),
+        (MASKED | {"objective": {"kind": "similarity"}}, "an encoder does not continue texts; choose 0"),
+        (PAIRS | {"offer": {"digest": "0" * 64}}, "is learnt from tables of examples; leave the offer out"),
+    ],
+)
+def test_a_model_and_what_it_learns_go_together(changes: dict, said: str) -> None:
+    """What a manifest asks for can be learnt by its model; the error says what to change."""
+    tree = tables()
+    for name, keys in changes.items():
+        tree[name] = tree.get(name, {}) | keys
+    with pytest.raises(ManifestError) as caught:
+        Manifest.parse(toml_of(tree))
+    assert said in str(caught.value)

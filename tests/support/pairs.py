@@ -12,6 +12,7 @@ from tests.support.tiny import tiny_manifest
 SEQ2SEQ: dict[str, dict[str, Any]] = {
     "model": {"encoder_layers": 1, "placement": "post", "positions": "sinusoidal", "feed_forward": "relu"},
     "objective": {"kind": "seq2seq", "label_smoothing": 0.1},
+    "inner": {"embedding_scale": "own"},
 }
 
 
