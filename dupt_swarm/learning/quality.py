@@ -11,7 +11,7 @@ class Quality:
 
     Attributes:
         loss_nats: mean negative log likelihood per token, per token of a target, or per masked one, plus
-            that of whether a text follows; of a task −L2 per example, or the mean squared error of its scores.
+            that of whether a text follows; of a task −L2 per example, or its scores' mean squared error.
         counts: what it was measured on, by unit: tokens and bytes of text, or examples.
         bits_per_byte: of text, comparable between tokenizers; None for anything else.
         accuracy: the share of right answers, of masked tokens that were foretold, or of right tokens of
