@@ -11,15 +11,22 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.command_line.printable import is_harmless
-from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.evaluator import Evaluator, Measurement, Sampler, check_prompt
+from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.pairs import texts_in
+from dupt_swarm.learning.objectives.open import build_model, check_data
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.node.messages import Adopted, CatchingUp, StateName
 from dupt_swarm.node.record import SAMPLE_BYTES_MAX, EvaluationRecord, RecordUpdate
 from dupt_swarm.settings import EvaluatorSettings
+from peers.screen.words import figure
+from tests.support.pairs import seq2seq_tables, two_tongues
+from tests.support.tasks import write_lines
 from tests.support.tiny import tiny_manifest
 
 BLOCK = 16  # tokens, the context of the tiny manifest
@@ -169,6 +176,34 @@ def test_a_prompt_that_is_too_much(corpus: Path) -> None:
     task = Objective(kind="classification", labels=["a", "b"])
     with pytest.raises(UsageError, match="does not learn to continue texts"):
         Sampler(EvaluatorSettings(corpus, prompt="a"), task, tokenizer, threading.Event())
+
+
+def test_pairs_are_measured_on_a_table(tmp_path: Path) -> None:
+    """Of an encoder-decoder: loss per token of the targets, the share of right ones; a text is refused."""
+    table = write_lines(tmp_path / "pairs.jsonl", two_tongues(40, seed=1))
+    tokenizer = train_tokenizer(texts_in(LabelledFiles(table)), 300)
+    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **seq2seq_tables())
+    parameters = list(build_model(manifest).parameters())
+    swarm: Any = FakeSwarm(
+        manifest=manifest,
+        tokenizer=tokenizer.to_bytes(),
+        folder=SimpleNamespace(tokens=tmp_path / "tokens"),
+        layout=layout_of(parameters),
+        anchor=flatten(parameters),
+        state=StateName(0, 0, "0" * 64),
+    )
+    measured = Evaluator(swarm, EvaluatorSettings(table, device="cpu")).measure()
+    assert measured is not None and measured.record is not None
+    found = measured.evaluation
+    assert found.counts["examples"] == 40 and found.bits_per_byte is None
+    assert measured.record.accuracy == found.accuracy is not None
+    assert figure(found) == f"accuracy {100 * found.accuracy:.1f} %"
+    text = tmp_path / "words.txt"
+    text.write_text("some words")
+    with pytest.raises(CorpusError, match="unsupported file type; use"):
+        check_data(EvaluatorSettings(text), manifest)
+    with pytest.raises(UsageError, match="does not learn to continue texts"):
+        Evaluator(swarm, EvaluatorSettings(table, device="cpu", prompt="Bär"))
 
 
 def test_told_to_stop_it_gives_up_at_once(corpus: Path) -> None:

@@ -33,11 +33,16 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """exp(nats per token); infinite where that is too large for a float."""
-        try:
-            return math.exp(self.loss_nats)
-        except OverflowError:
-            return math.inf
+        """See `perplexity`."""
+        return perplexity(self.loss_nats)
+
+
+def perplexity(loss_nats: float) -> float:
+    """exp(nats per token); infinite where that is too large for a float."""
+    try:
+        return math.exp(loss_nats)
+    except OverflowError:
+        return math.inf
 
 
 def mixed(found: Sequence[Evaluation], shares: Sequence[float]) -> Evaluation:

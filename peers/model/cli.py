@@ -11,7 +11,7 @@ COMMANDS = {
     "pull": "Take the newest model of a swarm, without training.",
     "inspect": "Say what a model folder or a manifest is.",
     "verify": "Check a model by the chain of its swarm's rounds, offline.",
-    "eval": "Measure a model on a text: bits per byte, perplexity.",
+    "eval": "Measure a model on a text, or on pairs: bits per byte, perplexity.",
     "generate": "Continue a text.",
     "fill": "Fill the gaps of a text, with an encoder.",
     "export": "Write a model in Hugging Face's format.",

@@ -13,7 +13,7 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.manifest import Manifest, Objective
-from dupt_swarm.manifest.tables import LANGUAGE, MASKED
+from dupt_swarm.manifest.tables import LANGUAGE, MASKED, SEQ2SEQ
 from peers import options
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _shape(manifest: Manifest, parameters: int) -> dict[str, Any]:
 
 
 def _untasked(objective: Objective) -> dict[str, Any]:
-    return objective.model_dump(include={"kind", "nsp"} if objective.kind == MASKED else {"kind"})
+    return objective.model_dump(include={"kind", *SETTINGS.get(objective.kind, ())})
 
 
 def _tokenizer(manifest: Manifest, found: str | None) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     facts = {
         "kind": found["kind"],
         "swarm": found["swarm_id"],
-        "model": f"{model['layers']} layers, {model['heads']} heads, width {model['width']}, "
+        "model": f"{_layers(model)}, {model['heads']} heads, width {model['width']}, "
         f"context {model['context_length']}, vocabulary {model['vocabulary_size']}",
         "parameters": f"{model['parameters']:,}",
         "parts": model["parts"],
@@ -165,13 +165,30 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return lines + _origin_lines(found.get("origin"))
 
 
-WITHOUT_TASK = {LANGUAGE: "language (L1)", MASKED: "masked language (MLM)"}
+def _layers(model: dict[str, Any]) -> str:
+    if model["encoder_layers"]:
+        return f"{model['encoder_layers']} layers of the encoder, {model['layers']} of the decoder"
+    return f"{model['layers']} layers"
+
+
+WITHOUT_TASK = {
+    LANGUAGE: "language (L1)",
+    MASKED: "masked language (MLM)",
+    SEQ2SEQ: "a text for a text (seq2seq)",
+}
+SETTINGS: dict[str, dict[str, str]] = {
+    MASKED: {"nsp": ", and whether a text follows on another (NSP)"},
+    SEQ2SEQ: {"label_smoothing": ", label smoothing {:g}"},
+}
+"""What is told of an objective without a task beside its kind, and, if it is not 0, how."""
 
 
 def _describe(objective: dict[str, Any]) -> str:
-    if objective["kind"] in WITHOUT_TASK:
-        nsp = ", and whether a text follows on another (NSP)" if objective.get("nsp") else ""
-        return WITHOUT_TASK[objective["kind"]] + nsp
+    kind = objective["kind"]
+    if kind in WITHOUT_TASK:
+        settings = SETTINGS.get(kind, {}).items()
+        told = (words.format(objective[name]) for name, words in settings if objective[name])
+        return WITHOUT_TASK[kind] + "".join(told)
     labels = f", labels {', '.join(objective['labels'])}" if objective["labels"] else ""
     return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"
 

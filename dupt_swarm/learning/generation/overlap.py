@@ -8,14 +8,19 @@ from importlib.util import find_spec
 from dupt_swarm.errors import UsageError, install
 
 
+def lacks_for_overlap() -> str:
+    """What to install before scores can be computed, found out without an import; empty: nothing."""
+    return "" if find_spec("sacrebleu") else f"scores need sacrebleu; {install('model')}"
+
+
 def require_overlap() -> None:
-    """See beforehand, without importing it, that sacrebleu is installed.
+    """See beforehand that sacrebleu is installed.
 
     Raises:
         UsageError: it is not.
     """
-    if find_spec("sacrebleu") is None:
-        raise UsageError(f"scores need sacrebleu; {install('model')}")
+    if lacking := lacks_for_overlap():
+        raise UsageError(lacking)
 
 
 def overlap(written: Sequence[str], references: Sequence[str]) -> dict[str, float]:

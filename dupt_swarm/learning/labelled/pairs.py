@@ -93,7 +93,7 @@ def load_pairs(files: LabelledFiles, tokenizer: Tokenizer, context_length: int) 
     rows = truncated = 0
     for read in chunks(map(_texts, files.rows(COLUMNS)), ROWS_AT_ONCE):
         rows += len(read)
-        texts = [text for pair in read if all(map(str.strip, pair)) for text in pair]
+        texts = [text for pair in filter(_is_written, read) for text in pair]
         encoded = tokenizer.encode_batch(texts)
         for pair in zip(encoded[::2], encoded[1::2], strict=True):
             truncated += any(len(tokens) >= context_length for tokens in pair)
@@ -104,9 +104,25 @@ def load_pairs(files: LabelledFiles, tokenizer: Tokenizer, context_length: int) 
     return Pairs(pairs, end, context_length, truncated, rows - len(pairs))
 
 
+def read_pairs(files: LabelledFiles) -> Iterator[tuple[str, str]]:
+    """The source and the target of each pair that `load_pairs` keeps.
+
+    Raises:
+        CorpusError: see `load_pairs`.
+        UsageError: likewise.
+    """
+    files.check_names(COLUMNS)
+    return filter(_is_written, map(_texts, files.rows(COLUMNS)))
+
+
 def _texts(row: Row) -> tuple[str, str]:
     """The source and the target of a row."""
     return text_in(row, SOURCE), text_in(row, TARGET)
+
+
+def _is_written(pair: tuple[str, str]) -> bool:
+    """Whether neither text is empty."""
+    return all(map(str.strip, pair))
 
 
 def text_in(row: Row, name: str) -> str:

@@ -129,7 +129,7 @@ def test_another_models_tokenizer(tmp_path: Path, corpus: Path) -> None:
 
 
 def test_no_text_is_an_error(saved: SavedModel, tmp_path: Path) -> None:
-    """An empty folder and a missing one are named before the model is read."""
+    """An empty folder and a missing one are named."""
     for path in (tmp_path / "empty", tmp_path / "missing"):
         if path.name == "empty":
             path.mkdir()

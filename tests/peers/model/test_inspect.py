@@ -17,6 +17,7 @@ from dupt_swarm.replica.storage import save_state
 from peers.model.inspect import command
 from tests.support.foreign_models import write_encoder, write_foreign
 from tests.support.foreign_tokenizers import KINDS
+from tests.support.pairs import pair_manifest, seq2seq_tables
 from tests.support.saved_models import small_tokenizer, write_model
 from tests.support.tiny import tiny_manifest
 
@@ -56,10 +57,23 @@ def test_an_encoder_of_another_format(tmp_path: Path) -> None:
     write_encoder(tmp_path / "whole")
     write_encoder(tmp_path / "part", "BertForMaskedLM")
     said = inspect(tmp_path / "whole")
-    assert "objective   masked language, and whether a text follows on another\n" in said
+    assert "objective   masked language (MLM), and whether a text follows on another (NSP)\n" in said
     assert "note" not in said
     assert "note        pooler and follows are not in the folder" in inspect(tmp_path / "part")
     assert facts(tmp_path / "part")["objective"] == {"kind": "mlm", "nsp": False}
+
+
+def test_an_encoder_decoder(tmp_path: Path) -> None:
+    """The blocks of both stacks, and what it learns in words."""
+    folder = write_model(tmp_path / "model", **seq2seq_tables(model={"encoder_layers": 2})).folder
+    said = inspect(folder)
+    assert "2 layers of the encoder, 1 of the decoder, 2 heads, width 32" in said
+    assert "objective   a text for a text (seq2seq), label smoothing 0.1\n" in said
+    assert "parts       encoder-decoder, post layer norm" in said
+    assert facts(folder)["objective"] == {"kind": "seq2seq", "label_smoothing": 0.1}
+    manifest = pair_manifest(objective={"label_smoothing": 0.0})
+    (tmp_path / "run.toml").write_text(manifest.to_toml())
+    assert "objective   a text for a text (seq2seq)\n" in inspect(tmp_path / "run.toml")
 
 
 def test_a_model_folder(model: SavedModel) -> None:

@@ -85,7 +85,7 @@ def test_what_cannot_be_is_said(saved: SavedModel, tmp_path: Path) -> None:
 
 
 def test_each_model_has_its_commands(saved: SavedModel, tmp_path: Path) -> None:
-    """An encoder-decoder continues no text and learns no task, a decoder writes none for another."""
+    """An encoder-decoder continues no text and learns no task; a decoder writes none for another."""
     decoder = write_model(tmp_path / "decoder")
     texts = tmp_path / "texts.txt"
     texts.write_text("some words\n" * 20)
@@ -95,7 +95,6 @@ def test_each_model_has_its_commands(saved: SavedModel, tmp_path: Path) -> None:
     task = ("--task", "classification", "--train", table, "--valid", table, "--out", tmp_path / "out")
     for arguments, remedy in (
         (("generate", saved.folder), "writes texts for others (`dupt-model translate`)"),
-        (("eval", saved.folder, "--corpus", texts), "writes texts for others (`dupt-model translate`)"),
         (("predict", saved.folder, table), "`dupt-model translate` lets it write"),
         (("finetune", saved.folder, *task), "is a task for a decoder or an encoder"),
     ):

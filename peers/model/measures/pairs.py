@@ -1,0 +1,95 @@
+"""Pairs of texts: how well an encoder-decoder foretells the targets, and what it writes by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.learning.generation.overlap import lacks_for_overlap, overlap
+from dupt_swarm.learning.labelled.files import SUPPORTED, LabelledFiles, is_table
+from peers.model.measures.report import Machine, Report, finite
+from peers.screen.progress import show_evaluation
+from peers.screen.words import number, plural
+
+if TYPE_CHECKING:
+    from dupt_swarm.models.saved_model import SavedModel
+
+
+def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
+    """By an encoder-decoder; see `Measure`. Beam search is that of `dupt-model translate`, with its defaults.
+
+    Raises:
+        CorpusError: there is no table, or a row is no pair of texts.
+        UsageError: a stride is given, or a column is renamed that pairs lack.
+    """
+    from dupt_swarm.learning.evaluation import perplexity
+    from dupt_swarm.learning.generation.beam import BeamSearch
+    from dupt_swarm.learning.generation.translate import translate
+    from dupt_swarm.learning.interruptible import watched
+    from dupt_swarm.learning.labelled.pairs import load_pairs, read_pairs
+    from dupt_swarm.learning.objectives.open import writer_of
+    from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
+
+    tables = _tables(corpus, chosen)
+    pairs = load_pairs(tables, saved.tokenizer, saved.manifest.model.context_length)
+    model, at_once = writer_of(saved.build(machine.device)), chosen["batch_size"]
+    lacking, scores = lacks_for_overlap(), dict[str, float]()
+    parts = 1 if lacking else 2
+    with show_evaluation(parts * len(pairs)) as show_pairs:
+
+        def foretelling(done: int, _: int) -> None:
+            machine.threads.adapt()
+            show_pairs(done * at_once)
+
+        def writing(done: int, _: int) -> None:
+            machine.threads.adapt()
+            show_pairs(len(pairs) + done)
+
+        batches = watched(pairs.in_order(at_once), -(-len(pairs) // at_once), foretelling)
+        found = evaluate_pairs(model, batches, machine.device)
+        if not lacking:
+            sources, targets = zip(*read_pairs(tables), strict=True)
+            texts = translate(model, saved.tokenizer, sources, BeamSearch(), at_once=at_once, look=writing)
+            scores = overlap([one.text for one in texts], targets)
+    notes = [f"note: chrF and BLEU were not measured: {lacking}"] if lacking else []
+    if pairs.truncated:
+        notes.append(f"note: {plural(pairs.truncated, 'pair')} cut to the model's context")
+    if pairs.left_out:
+        notes.append(f"note: {plural(pairs.left_out, 'row')} with an empty text left out")
+    assert found.accuracy is not None
+    figures = {
+        "nats per token": f"{found.loss_nats:.4f}",
+        "perplexity": f"{perplexity(found.loss_nats):.2f}",
+        "token accuracy": f"{found.accuracy:.4f}",
+        **{name: number(value) for name, value in scores.items()},
+        "tokens": f"{found.counts['tokens']:,}",
+        "pairs": f"{len(pairs):,}",
+    }
+    tree = {
+        "loss_nats": finite(found.loss_nats),
+        "perplexity": finite(perplexity(found.loss_nats)),
+        "accuracy": found.accuracy,
+        "chrf": scores.get("chrF"),
+        "bleu": scores.get("BLEU"),
+        "tokens": found.counts["tokens"],
+        "pairs": len(pairs),
+        "truncated": pairs.truncated,
+        "left_out": pairs.left_out,
+    }
+    return Report(figures, tree, notes)
+
+
+def _tables(corpus: str, chosen: dict[str, Any]) -> LabelledFiles:
+    """The pairs at a path."""
+    if chosen["stride"] is not None:
+        raise UsageError(
+            "of a pair each token of the target is foretold once; leave it out", setting="stride"
+        )
+    path = Path(corpus).expanduser()
+    if path.exists() and not is_table(path):
+        raise CorpusError(
+            f"{corpus}: an encoder-decoder is measured on a table of pairs, with the columns `source` and "
+            f"`target`; give one of {SUPPORTED}"
+        )
+    return LabelledFiles(path, chosen["columns"])
