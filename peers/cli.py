@@ -39,7 +39,7 @@ TOGETHER |= {"service": "service.commands"}
 )
 @click.version_option(VERSION)
 def main() -> None:
-    """Train one GPT together: independent peers, private corpora, no central server.
+    """Train one model together: independent peers, private corpora, no central server.
 
     Every option can also be set by DUPT_PEER_<COMMAND>_<OPTION>.
     """

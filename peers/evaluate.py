@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--corpus",
     default=None,
     metavar="PATH",
-    help="Text, or for a task labelled examples, that no oracle trains on. It never leaves this machine. "
+    help="Text, or tables of examples, that no oracle trains on. It never leaves this machine. "
     "[default: what is held out of the text that the swarm offers]",
 )
 @click.option(

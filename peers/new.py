@@ -328,6 +328,11 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     from dupt_swarm.models.saved_model import load_model
 
     base = load_model(model)
+    if wanted.offering.texts and not (objective or base.manifest.objective).reads_text:
+        raise UsageError(
+            "the swarm would learn from tables of examples, and what is offered is text; leave it out",
+            setting="offers",
+        )
     for note in base.notes:
         click.echo(f"note: {note}", err=True)
     if objective is None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.device import autocast
+
+LOGITS_AT_ONCE = 1 << 24  # in fp32; 64 MiB
 
 
 @dataclass(frozen=True)
@@ -102,3 +105,28 @@ def evaluate(
     nats = sum(loss.item() * count for loss, count in zip(losses, counts, strict=True))
     tokens = sum(counts)
     return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
+
+
+def count_foretold(
+    h: Tensor, targets: Tensor, logits_of: Callable[[Tensor], Tensor], vocabulary_size: int
+) -> Tensor:
+    """How well all ``targets`` are foretold, in pieces that fit in memory; waits for nothing.
+
+    Args:
+        h: [N, C], from which they are foretold.
+        targets: int64 [N].
+        logits_of: [n, C] to [n, V].
+        vocabulary_size: V.
+
+    Returns:
+        fp64 [3] on the device: −log P of all together in nats, how many were the likeliest, and N.
+    """
+    found = torch.zeros(3, dtype=torch.float64, device=h.device)
+    rows = max(1, LOGITS_AT_ONCE // vocabulary_size)
+    for part, wanted in zip(torch.split(h, rows), torch.split(targets, rows), strict=True):
+        with autocast(h.device):
+            logits = logits_of(part)
+        found[0] += F.cross_entropy(logits.float(), wanted, reduction="sum")
+        found[1] += (logits.argmax(1) == wanted).sum()
+    found[2] = len(targets)
+    return found

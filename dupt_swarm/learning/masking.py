@@ -68,6 +68,9 @@ class Masking:
         self._most, self._share = foretold_at_most(manifest), objective.masked_share
         self._is_special = np.zeros(tokenizer.vocabulary_size, dtype=bool)
         self._is_special[list(tokenizer.special_ids)] = True
+        self._is_edge = self._is_special.copy()  # of documents; what a vocabulary lacks stands in texts
+        if tokenizer.unknown is not None:
+            self._is_edge[tokenizer.unknown] = False
         self._ordinary = np.flatnonzero(~self._is_special)
         self._starts_word = tokenizer.starts_word()
         self._whole_words = objective.whole_words
@@ -92,21 +95,26 @@ class Masking:
         ended = [part for text in texts for part in (text, [self.special.last])]
         return np.concatenate([[self.special.first], *ended]).astype(np.int64)
 
-    def text_in(self, block: Ids) -> Ids:
-        """The longest piece of one document in a block; of documents of single tokens, the tokens of all."""
-        special = self._is_special[block]
-        edges = np.flatnonzero(np.concatenate(([True], special, [True])))
+    def piece_in(self, block: Ids) -> Ids:
+        """The longest piece of one document in a block."""
+        edges = np.flatnonzero(np.concatenate(([True], self._is_edge[block], [True])))
         longest = int(np.argmax(np.diff(edges)))
-        piece = block[edges[longest] : edges[longest + 1] - 1]
-        return piece if len(piece) > 1 else block[~special]
+        return block[edges[longest] : edges[longest + 1] - 1]
 
     def cut(self, text: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
         """Two parts of a text, the second of which begins with a word."""
-        places = 1 + np.flatnonzero(self._starts_word[text[1:]])
-        if not len(places):
-            places = np.arange(1, max(2, len(text)))
-        place = int(places[random.integers(len(places))])
+        place = self._word_in(text, 1, max(2, len(text)), random)
         return text[:place], text[place:]
+
+    def part_of(self, text: Ids, length: int, random: np.random.Generator) -> Ids:
+        """So many tokens of a text that has them, from a word on."""
+        place = self._word_in(text, 0, len(text) - length + 1, random)
+        return text[place : place + length]
+
+    def _word_in(self, text: Ids, first: int, end: int, random: np.random.Generator) -> int:
+        """A place from ``first`` on, before ``end``, where a word begins; whatever place if none does."""
+        places = first + np.flatnonzero(self._starts_word[text[first:end]])
+        return int(places[random.integers(len(places))]) if len(places) else int(random.integers(first, end))
 
     def _chosen(self, tokens: Ids, candidates: Ids, wanted: int, random: np.random.Generator) -> Ids:
         """Which of the candidates are foretold, ``wanted`` or, of whole words, fewer."""
@@ -118,6 +126,8 @@ class Masking:
             of_word = candidates[words == word]
             if len(chosen) + len(of_word) <= wanted:
                 chosen += of_word.tolist()
+            if len(chosen) == wanted:
+                break
         # A word that is longer than all that may be foretold is all that there is.
         return np.array(chosen, dtype=np.int64) if chosen else candidates[:wanted]
 
@@ -133,7 +143,7 @@ class MaskedExamples:
         """``seed`` and ``peer`` decide what is masked; ``number`` is the first example's."""
         self._masking, self._number = masking, number
         self._key = int.from_bytes(hashlib.sha256(f"{seed}\n{peer}\nmasks".encode()).digest()[:16])
-        self._before = NO_IDS  # the second part of the last text
+        self._before = NO_IDS  # the last example's text
 
     def batch(self, blocks: torch.Tensor) -> Batch:
         """The next examples, of blocks of text, int64 [B, `Masking.text_tokens`]."""
@@ -152,7 +162,7 @@ class MaskedExamples:
         """
         number, before = state.get("number"), state.get("before")
         if type(number) is not int or not isinstance(before, list):
-            raise CheckpointError(f"not a position in masked text: {state!r}; resume from another checkpoint")
+            raise CheckpointError("not a position in masked text; resume from another checkpoint")
         self._number, self._before = number, np.array(before, dtype=np.int64)
 
     def _example(self, block: Ids) -> tuple[Ids | np.int64, ...]:
@@ -162,11 +172,14 @@ class MaskedExamples:
         masking = self._masking
         if not masking.pairs:
             return masking.mask(masking.around(block), random)
-        first, second = masking.cut(masking.text_in(block), random)
+        text = masking.piece_in(block)
+        first, second = masking.cut(text, random)
+        # Either kind is as long as both could be, or its length would tell.
+        length = min(len(second), len(self._before) or len(second))
         another = len(self._before) > 0 and random.random() < ANOTHER
-        following = self._before[: masking.text_tokens - len(first)] if another else second
-        self._before = second
-        found = masking.mask(masking.around(first, following), random)
+        second = masking.part_of(self._before, length, random) if another else second[:length]
+        self._before = text
+        found = masking.mask(masking.around(first, second), random)
         length = len(found.tokens)
         padding = (0, masking.context_length - length)
         tokens = np.pad(found.tokens, padding, constant_values=masking.special.last)
@@ -201,6 +214,6 @@ class MaskedBatches:
         """
         blocks, examples = state.get("blocks"), state.get("examples")
         if not isinstance(blocks, dict) or not isinstance(examples, dict):
-            raise CheckpointError(f"not a position in masked text: {state!r}; resume from another checkpoint")
+            raise CheckpointError("not a position in masked text; resume from another checkpoint")
         self._examples.load_state_dict(examples)
         self._blocks.load_state_dict(blocks)

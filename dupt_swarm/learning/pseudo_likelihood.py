@@ -16,7 +16,7 @@ from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Piece
 from dupt_swarm.learning.evaluation import Evaluation, evaluating
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
-from dupt_swarm.learning.rolling import Encoded
+from dupt_swarm.learning.rolling import EncodedText
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.bert import Bert
 
@@ -50,7 +50,7 @@ def evaluate_masked_pieces(
     """
     special, context = tokenizer.encoder_tokens, model.config.context_length
     at_once = sequences_at_once(batch_size, parameter_count(model), context, device)
-    text = Encoded(tokenizer, pieces)
+    text = EncodedText(tokenizer, pieces)
     token_bytes = torch.from_numpy(tokenizer.token_bytes())
     nats, tokens, text_bytes = 0.0, 0, 0
     with evaluating(model):
@@ -71,7 +71,7 @@ def evaluate_masked_pieces(
     return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
 
 
-def _parts(text: Encoded, most: int) -> Iterator[list[int]]:
+def _parts(text: EncodedText, most: int) -> Iterator[list[int]]:
     """The tokens of each document, ``most`` at a time."""
     held: list[int] = []
     for ids, last in text:

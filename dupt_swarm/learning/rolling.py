@@ -85,7 +85,7 @@ def evaluate_pieces(
     """
     context = model.config.context_length
     size = sequences_at_once(batch_size, parameter_count(model), context, device) * context
-    text = Encoded(tokenizer, pieces)
+    text = EncodedText(tokenizer, pieces)
     stride = context if stride is None else stride
     windows = _windows(text, Sliding(context, stride, tokenizer.begin_of_text))
     token_bytes = torch.from_numpy(tokenizer.token_bytes())
@@ -143,7 +143,7 @@ class Sliding:
             self._predicted = min(self._predicted, self._context)
 
 
-class Encoded:
+class EncodedText:
     """The tokens of pieces, encoded many at a time.
 
     Attributes:

@@ -127,6 +127,12 @@ class Manifest(Table):
                 f'objective.kind = "{objective.kind}" is learnt by a model of kind {wanted}, and this one is '
                 f"of kind {model}; change model.bidirectional or model.encoder_layers, or the objective"
             )
+        least = 5 if objective.nsp else 3  # [CLS] text [SEP], and with pairs another text and [SEP]
+        if model == "encoder" and self.model.context_length < least:
+            raise ValueError(
+                f"model.context_length = {self.model.context_length} has no room for text beside an "
+                f"encoder's [CLS] and [SEP]; use at least {least}"
+            )
         if self.inner.embedding_scale == "model" and model != "decoder":
             raise ValueError(
                 'inner.embedding_scale = "model" asks how common a decoder finds a token when it writes of '

@@ -20,7 +20,7 @@ class Model(Table):
     """
 
     vocabulary_size: int = Field(
-        ge=257, le=1 << 24, description="rows of W_e: one for each id, 3 for a task, and any that are unused"
+        ge=257, le=1 << 24, description="rows of W_e: one for each id, 3 for a decoder's task, and any unused"
     )
     context_length: int = Field(ge=2, le=1 << 16, description="k, tokens that a prediction may see")
     layers: int = Field(ge=1, le=1024, description="transformer blocks")

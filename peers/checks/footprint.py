@@ -10,6 +10,7 @@ from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.tables import MASKED
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.settings import BATCH_SIZE
 
@@ -74,5 +75,9 @@ def _activation_bytes(manifest: Manifest, device: str) -> float:
         layer += 2 * size * model.heads * model.context_length  # attention's probabilities
     if model.dropout:
         layer += 3 * size * model.width
-    logits = 2 * size * model.vocabulary_size
-    return float(model.context_length * (model.layers * layer + logits))
+    crossing = (FLOAT + 5 * size) * model.width if model.encoder_layers else 0  # of a decoder's block
+    # An encoder's are those of its masked tokens alone.
+    share = manifest.objective.masked_share if manifest.objective.kind == MASKED else 1.0
+    logits = 2 * size * model.vocabulary_size * share
+    blocks = (model.layers + model.encoder_layers) * layer + model.layers * crossing
+    return float(model.context_length * (blocks + logits))

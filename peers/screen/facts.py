@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.manifest.model import ModelKind
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.view import View
 from dupt_swarm.oracle.status import Status
 from peers.screen import words
+
+CALLED: dict[ModelKind, str] = {"decoder": "GPT", "encoder": "BERT", "encoder-decoder": "Transformer"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class About:
     def model(self) -> str:
         """The model's size in words."""
         shape = self.manifest.model
-        return f"GPT {shape.layers} × {shape.width}, {words.amount(self.weights)} weights"
+        blocks = f"{shape.encoder_layers} + {shape.layers}" if shape.encoder_layers else str(shape.layers)
+        return f"{CALLED[shape.kind]} {blocks} × {shape.width}, {words.amount(self.weights)} weights"
 
 
 @dataclass(frozen=True)

@@ -183,7 +183,8 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     [checkpoint] = sorted((tmp_path / "state-0" / f"{manifest.swarm_id}.bootstrap").glob("checkpoint-*"))[-1:]
     state = load_state(checkpoint / "replica.safetensors")
     assert (state.digest, state.round) == (after["state_digest"], after["round"])
-    names = ("dataset", "bits_per_byte", "loss_nats", "accuracy", "round", "time", "sample")
+    figures = ("bits_per_byte", "loss_nats", "accuracy", "nsp_accuracy")
+    names = ("dataset", *figures, "round", "time", "sample")
     shown = {key: after[key] for key in names}
     assert held["evaluation"] == shown
     expected = measured_here(state, manifest, tmp_path, unseen)

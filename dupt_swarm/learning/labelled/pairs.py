@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -52,13 +53,22 @@ class Pairs(Encoded[PairBatch]):
         """How many tokens each has, both texts together."""
         return np.array([sum(map(len, pair)) for pair in self.sequences], dtype=np.int64)
 
+    @cached_property
+    def target_length(self) -> float:
+        """Tokens of a target, the mean of all."""
+        return sum(len(target) for _, target in self.sequences) / len(self.sequences)
+
     def batch(self, indices: Sequence[int]) -> PairBatch:
-        """Some pairs, as `EncoderDecoder.forward` takes them; each weighs as much as it has target tokens."""
+        """Some pairs, as `EncoderDecoder.forward` takes them.
+
+        Each weighs as much as its target is longer than the mean of all, so that a step's loss is the same
+        however it is cut into batches.
+        """
         sources, targets = zip(*(self.sequences[index] for index in indices), strict=True)
         source, source_lengths = padded(sources)
         target, lengths = padded(targets)
         inputs = torch.cat((torch.full((len(target), 1), self.end), target[:, :-1]), dim=1)
-        return source, source_lengths, inputs, target, lengths, lengths / lengths.float().mean()
+        return source, source_lengths, inputs, target, lengths, lengths / self.target_length
 
     def _select(self, indices: Sequence[int]) -> Pairs:
         return replace(self, sequences=[self.sequences[index] for index in indices])

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.batches import Batch, held_out_batches
+from dupt_swarm.learning.batches import Batch, held_out_batches, read_blocks
 from dupt_swarm.learning.device import autocast
-from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.epochs import shuffled
+from dupt_swarm.learning.evaluation import count_foretold, evaluating
 from dupt_swarm.learning.interruptible import Look, watched
 from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
 from dupt_swarm.learning.mixture import Mixture
 from dupt_swarm.learning.objectives.language import Language, Part
 from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.bert import Bert, at
 from dupt_swarm.manifest import Manifest
@@ -58,7 +59,7 @@ class MaskedLanguage(Language):
     """Text to foretell its masked tokens from. See `TrainingObjective`.
 
     It is cut into blocks as for a decoder. Without pairs a block may go over from one document to the next,
-    between which there is [SEP]; of two texts each comes from one document.
+    with what the tokenizer puts between them, such as [SEP]; of two texts each comes from one document.
     """
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
@@ -107,13 +108,22 @@ class MaskedLanguage(Language):
         """Of each part, see `Language._measure`."""
         counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
         blocks = chain.from_iterable(
-            held_out_batches(split, self._block_length, sequences, count, first)
-            for split, count in chain.from_iterable(parts)
+            self._in_some_order(split, sequences, count, first) for split, count in chain.from_iterable(parts)
         )
         examples = MaskedExamples(self._masking, self._manifest.seed, "held out", first)
-        batches = watched((examples.batch(inputs) for inputs, _ in blocks), sum(counts), look)
+        batches = watched(map(examples.batch, blocks), sum(counts), look)
         assert isinstance(model, Bert)
         return [evaluate_masked(model, islice(batches, count), device) for count in counts]
+
+    def _in_some_order(self, split: Split, sequences: int, count: int, first: int) -> Iterator[Tensor]:
+        """So many blocks from the ``first`` on, int64 [≤ sequences, k] at a time.
+
+        As in training the one before is not the text before, which would be hard to tell from what follows.
+        """
+        numbers = (first + shuffled(count, self._manifest.seed, "held out")) % self._blocks(split)
+        for start in range(0, count, sequences):
+            chosen = [(split, int(number)) for number in numbers[start : start + sequences]]
+            yield read_blocks(chosen, self._block_length)[0]
 
     def _check_pairs(self) -> list[str]:
         """What is to be said of documents that are short.
@@ -121,15 +131,18 @@ class MaskedLanguage(Language):
         Raises:
             CorpusError: no document has two parts.
         """
-        split = self.mixture.components[0].held_out
-        blocks = [inputs for inputs, _ in held_out_batches(split, self._block_length, 1, SAMPLED)]
-        pieces = [len(self._masking.text_in(block[0].numpy())) for block in blocks]
-        if max(pieces) < 2:
-            raise CorpusError(
-                "no text has two parts, one of which could follow on the other: each is a single token; give "
-                "documents of several sentences, or take part in a swarm with objective.nsp = false",
-                setting="corpus",
-            )
+        pieces = []
+        for number, component in enumerate(self.mixture.components):
+            held_out = held_out_batches(component.held_out, self._block_length, 1, SAMPLED)
+            found = [len(self._masking.piece_in(inputs[0].numpy())) for inputs, _ in held_out]
+            if max(found) < 2:
+                raise CorpusError(
+                    f"corpus {number + 1}: no text has two parts, one of which could follow on the other: "
+                    "each is a single token; give documents of several sentences, or take part in a swarm with "
+                    "objective.nsp = false",
+                    setting="corpus",
+                )
+            pieces += found
         used = sum(pieces) / (len(pieces) * self._block_length)
         if used >= LITTLE:
             return []
@@ -157,27 +170,18 @@ def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device)
             tokens, places, targets, *pairs = (tensor.to(device) for tensor in batch)
             with autocast(device):
                 h = model.hidden(tokens, pairs[0] if pairs else None)
-                logits = model.masked_logits(at(h, places)[targets != NOTHING]).float()
-                follows = model.follow_logits(h).float() if pairs else None
-            true = targets[targets != NOTHING]
-            figures = [*_counted(logits, true), *(_counted(follows, pairs[1]) if follows is not None else ())]
-            found.append(torch.stack(figures))
+            there = targets != NOTHING
+            rows = at(h, places)[there]
+            figures = count_foretold(rows, targets[there], model.masked_logits, len(model.wte.weight))
+            if pairs:
+                summary = model.summary(h)
+                figures = torch.cat((figures, count_foretold(summary, pairs[1], model.follows, 2)))
+            found.append(figures)
     nats, right, count, *of_pairs = torch.stack(found).sum(0).tolist() if found else (0.0, 0.0, 0.0)
     if not count:
         raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
     pair_nats, pairs_right, pair_count = of_pairs or (0.0, 0.0, 0.0)
     return MaskedEvaluation(nats, int(count), int(right), int(pair_count), pair_nats, int(pairs_right))
-
-
-def _counted(logits: Tensor, true: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """−log P of all together, how many were right, and how many there were; a fp64 number each."""
-    nats = F.cross_entropy(logits, true, reduction="sum")
-    right = (logits.argmax(1) == true).sum()
-    return (
-        nats.double(),
-        right.double(),
-        torch.tensor(float(len(true)), dtype=torch.float64, device=true.device),
-    )
 
 
 def _quality(found: Sequence[MaskedEvaluation], shares: Sequence[float]) -> Quality:

@@ -6,6 +6,7 @@ Translation is the paper's (Vaswani et al. 2017); anything that a table of pairs
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +19,7 @@ from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import autocast
-from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.evaluation import count_foretold, evaluating
 from dupt_swarm.learning.labelled.pairs import COLUMNS, PairBatch, PairBatches, Pairs, load_pairs, text_in
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
 from dupt_swarm.learning.objectives.training import DataSettings
@@ -27,8 +28,6 @@ from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder, real_positions
 from dupt_swarm.manifest import Manifest
-
-LOGITS_AT_ONCE = 1 << 24  # in fp32; 64 MiB
 
 
 class Seq2Seq(LearntFromTables[PairBatch]):
@@ -72,7 +71,7 @@ class Seq2Seq(LearntFromTables[PairBatch]):
         return PairBatches(self._train, batch_size, step, self._manifest.seed, peer), micro_batches
 
     def example(self, sequences: int) -> PairBatch:
-        """See `TrainingObjective`. The longest pairs: no batch takes more."""
+        """See `TrainingObjective`. The longest pairs, of both texts together."""
         batch_size, _ = cut_step(self._manifest, self._at_once(sequences))
         return self._train.batch(np.argsort(-self._train.lengths, kind="stable")[:batch_size].tolist())
 
@@ -95,31 +94,20 @@ def evaluate_pairs(model: EncoderDecoder, batches: Iterable[PairBatch], device: 
     Raises:
         CorpusError: there are no pairs.
     """
-    nats, right = torch.zeros((), dtype=torch.float64), 0
-    pairs = tokens = 0
+    counted: list[Tensor] = []  # on the device, read at the end: reading would wait for each batch
+    pairs = 0
     with evaluating(model):
         for batch in batches:
             source, source_lengths, inputs, targets, lengths, _ = (tensor.to(device) for tensor in batch)
             with autocast(device):
                 h = model.hidden(inputs, model.encode(source, source_lengths))
             real = real_positions(inputs, lengths)
-            found = _foretold(model, h[real], targets[real], device)
-            nats, right = nats + found[0], right + int(found[1])
-            pairs, tokens = pairs + len(lengths), tokens + int(lengths.sum())
-    if not pairs:
+            weight = model.output_weight
+            counted.append(
+                count_foretold(h[real], targets[real], partial(F.linear, weight=weight), len(weight))
+            )
+            pairs += len(lengths)
+    if not counted:
         raise CorpusError("there are no pairs of texts to evaluate on; give some")
-    return Quality(float(nats) / tokens, {"examples": pairs, "tokens": tokens}, accuracy=right / tokens)
-
-
-def _foretold(
-    model: EncoderDecoder, h: Tensor, targets: Tensor, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """The loss of all targets, int64 [N], from h_n, [N, C]; and how many of them are the likeliest token."""
-    nats, right = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.int64)
-    rows = max(1, LOGITS_AT_ONCE // len(model.output_weight))
-    for part, wanted in zip(torch.split(h, rows), torch.split(targets, rows), strict=True):
-        with autocast(device):
-            logits = F.linear(part, model.output_weight)
-        nats += F.cross_entropy(logits.float(), wanted, reduction="sum").cpu()
-        right += (logits.argmax(1) == wanted).sum().cpu()
-    return nats, right
+    nats, right, tokens = torch.stack(counted).sum(0).tolist()
+    return Quality(nats / tokens, {"examples": pairs, "tokens": int(tokens)}, accuracy=right / tokens)

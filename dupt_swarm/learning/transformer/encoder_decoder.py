@@ -84,8 +84,8 @@ class EncoderDecoder(nn.Module):
             inputs: int64 [B, T], what begins a target, then the target.
             targets: int64 [B, T], the token that follows each input.
             lengths: int64 [B], inputs that are no padding, at least 1.
-            weights: fp32 [B], what each pair counts for. In proportion to ``lengths``, with mean 1, the
-                loss is the mean over all target tokens.
+            weights: fp32 [B], what each pair counts for. In proportion to ``lengths``, the loss is that of
+                all target tokens together, divided by so many as a batch has in the mean.
 
         Returns:
             An fp32 scalar, nats.

@@ -23,7 +23,7 @@ def draw_weights(model: nn.Module, config: Model, seed: int) -> None:
 
     The same seed gives the same bits whatever the model's device. GPT-1 section 4.1; where blocks do not
     normalise what they give, the last projection of each residual branch is divided by √(2·layers), as
-    in GPT-2 section 2.3.
+    in GPT-2 section 2.3, in an encoder's blocks, too.
     """
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
