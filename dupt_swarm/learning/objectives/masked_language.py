@@ -137,7 +137,7 @@ class MaskedLanguage(Language):
             found = [len(self._masking.piece_in(inputs[0].numpy())) for inputs, _ in held_out]
             if max(found) < 2:
                 raise CorpusError(
-                    f"corpus {number + 1}: no text has two parts, one of which could follow on the other: "
+                    f"corpus {number + 1}: no text has two parts, of which one could follow the other: "
                     "each is a single token; give documents of several sentences, or take part in a swarm with "
                     "objective.nsp = false",
                     setting="corpus",
