@@ -8,6 +8,7 @@ so), a vocabulary of 4096 trained on those texts, Muon at 2e-3.
     decoder   GPT-2's block; learns to continue (`lm`)
     mlm       BERT's; learns to foretell the 15 % of the tokens that are masked
     mlm-nsp   the same, of pairs of texts, and whether the second follows on the first
+    mlm-pre   as `mlm` with GPT-2's places of norms, so that only the objective and the mask differ
 
 Each then learns two classifications of `finetuning.py` from few labelled passages of 80 characters, which are
 of other documents: from which of three collections one is (`corpus`), and whether it is code or prose
@@ -32,7 +33,7 @@ import random
 import statistics
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -72,9 +73,10 @@ LEARNT = ("corpus", "code")
 
 @dataclass(frozen=True)
 class Reader:
-    """What is pre-trained: the manifest's objective, and with which λ it is fine-tuned."""
+    """What is pre-trained: the manifest's objective, parts other than the preset's, and λ of fine-tuning."""
 
     objective: dict[str, Any]
+    parts: dict[str, Any] = field(default_factory=dict)
     lm_weights: tuple[float, ...] = (0.0,)
 
     @property
@@ -87,13 +89,14 @@ class Reader:
         """The table `[model]`: about as many weights as those of `families.py`."""
         if not self.encodes:
             return shape_of("gpt2")
-        return widened({**load_preset("bert", "tiny")["model"], **SHAPE, "dropout": 0.0})
+        return widened({**load_preset("bert", "tiny")["model"], **SHAPE, **self.parts, "dropout": 0.0})
 
 
 READERS = {
-    "decoder": Reader({"kind": "lm"}, (0.0, 0.5)),
+    "decoder": Reader({"kind": "lm"}, lm_weights=(0.0, 0.5)),
     "mlm": Reader({"kind": "mlm"}),
     "mlm-nsp": Reader({"kind": "mlm", "nsp": True}),
+    "mlm-pre": Reader({"kind": "mlm"}, {"placement": "pre", "norm_epsilon": 1e-5}),
 }
 REFERENCE = "decoder"
 
