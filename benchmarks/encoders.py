@@ -8,7 +8,7 @@ so), a vocabulary of 4096 trained on those texts, Muon at 2e-3.
     decoder   GPT-2's block; learns to continue (`lm`)
     mlm       BERT's; learns to foretell the 15 % of the tokens that are masked
     mlm-nsp   the same, of pairs of texts, and whether the second follows on the first
-    mlm-pre   as `mlm` with GPT-2's places of norms, so that only the objective and the mask differ
+    mlm-pre   as `mlm` with the norms where GPT-2 has them
 
 Each then learns two classifications of `finetuning.py` from few labelled passages of 80 characters, which are
 of other documents: from which of three collections one is (`corpus`), and whether it is code or prose
@@ -22,9 +22,10 @@ examples; the decoder has λ = 0 and λ = 0.5. With ``--tokens 0`` there is no p
 
 How to read it: accuracy on the test's examples, mean ± standard deviation over the seeds, each of which draws
 weights, the order of text, and examples anew; the sampling error of one accuracy of 0.85 is 0.011. The
-differences are to `decoder, λ = 0` with the same seed. `speed` prints tokens of pre-training per second of
-processor time ÷ those of the decoder, medians of slices that take turns; for equal time give the decoder
-``--tokens`` divided by that.
+differences are to `decoder, λ = 0` with the same seed and as many tokens, or as many as ``--against`` says.
+Held-out losses are nats per token that is foretold (with pairs, and per answer); they do not compare between
+objectives. `speed` prints tokens of pre-training per second of processor time ÷ those of the decoder, medians
+of slices that take turns: at equal time the decoder has had so many fewer ``--tokens``.
 """
 
 from __future__ import annotations
@@ -238,33 +239,30 @@ def steps_of(reader: Reader, folder: Path) -> Iterator[None]:
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
-def table(file: Path) -> None:
+@click.option("--against", type=int, help="Compare with the decoder of so many tokens; default: as many.")
+def table(file: Path, against: int | None) -> None:
     """The runs as a Markdown table, each the mean over the seeds."""
-    lines = read(file)
-    found = {
-        (line["arm"], line["tokens"], line["seed"], task, lm_weight): accuracy
-        for line in lines
-        for task, accuracies in line["accuracies"].items()
-        for lm_weight, accuracy in accuracies.items()
-    }
-    full = max(line["tokens"] for line in lines)
-    arms = sorted({key[1] for key in found}, reverse=True)
-    cells = [cell for task in LEARNT for cell in (f"`{task}`", "− decoder, λ = 0")]
-    click.echo(row(["pre-trained as", "tokens", *cells, "seeds"]))
-    click.echo(row(["---"] * (3 + len(cells))))
-    for tokens, (arm, reader) in product(arms, READERS.items()):
-        seeds = sorted({line["seed"] for line in lines if (line["arm"], line["tokens"]) == (arm, tokens)})
-        for lm_weight in (f"{value:g}" for value in reader.lm_weights) if seeds else ():
-            cells = []
+    runs: dict[tuple[int, str], dict[int, dict[str, Any]]] = {}
+    for line in read(file):
+        runs.setdefault((line["tokens"], line["arm"]), {})[line["seed"]] = line
+    heads = [head for task in LEARNT for head in (f"`{task}`", "− decoder, λ = 0")]
+    click.echo(row(["pre-trained as", "tokens", "held-out loss", *heads, "seeds"]))
+    click.echo(row(["---"] * (4 + len(heads))))
+    for tokens, (arm, reader) in product(
+        sorted({tokens for tokens, _ in runs}, reverse=True), READERS.items()
+    ):
+        found = runs.get((tokens, arm), {})
+        reference = runs.get((tokens if against is None else against, REFERENCE), {})
+        for lm_weight in map("{:g}".format, reader.lm_weights) if found else ():
+            cells = [f"`{arm}`, λ = {lm_weight}", f"{tokens:,}"]
+            cells.append(mean_of([line["heldout_loss"] for line in found.values()]))
             for task in LEARNT:
-                values = {seed: found[arm, tokens, seed, task, lm_weight] for seed in seeds}
-                of_decoder = {seed: found.get((REFERENCE, full, seed, task, "0")) for seed in seeds}
-                cells.append(mean_of(list(values.values())))
-                cells.append(
-                    mean_of([value - other for seed, value in values.items() if (other := of_decoder[seed])])
-                )
-            name = f"`{arm}`, λ = {lm_weight}" if len(reader.lm_weights) > 1 else f"`{arm}`"
-            click.echo(row([name, f"{tokens:,}", *cells, ", ".join(map(str, seeds))]))
+                accuracies = {seed: line["accuracies"][task][lm_weight] for seed, line in found.items()}
+                cells.append(mean_of(list(accuracies.values())))
+                both = accuracies.keys() & reference.keys()
+                others = {seed: reference[seed]["accuracies"][task]["0"] for seed in both}
+                cells.append(mean_of([accuracies[seed] - others[seed] for seed in both]))
+            click.echo(row([*cells, ", ".join(map(str, sorted(found)))]))
 
 
 if __name__ == "__main__":
