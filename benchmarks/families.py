@@ -13,7 +13,7 @@ How to read it, a row for a preset's block: held-out loss (nats per token, mean 
 byte at the end; the loss ÷ that of `gpt2` with the same seed, at equal tokens; and what `speed` prints:
 tokens per second of processor time ÷ those of `gpt2`, medians of slices that take turns. Equal time is their
 product: a block of speed 0.8 is to be compared at 0.8 of the tokens, which `table --speed llama=0.8` does
-between the measured points.
+between the measured points. What an encoder is worth beside a decoder, `encoders.py` measures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from convergence import POINTS, run_arm
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
-from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Inner, Model
 from dupt_swarm.presets import load_preset
@@ -51,9 +50,12 @@ FAMILIES = (REFERENCE, "gpt1", "llama", "palm")
 def shape_of(family: str) -> dict[str, Any]:
     """The preset's parts in a model of `WEIGHTS` weights, without dropout, which one pass needs not."""
     preset = load_preset(family, None if family == "gpt1" else "tiny")["model"]
-    tables: dict[str, Any] = {**preset, **SHAPE, "dropout": 0.0}
-    with torch.device("meta"):
-        counts = [parameter_count(GPT(Model(**(tables | {"hidden_width": width})))) for width in (256, 512)]
+    return widened({**preset, **SHAPE, "dropout": 0.0})
+
+
+def widened(tables: dict[str, Any]) -> dict[str, Any]:
+    """The table `[model]` with feed-forward layers as wide as makes `WEIGHTS` weights, to 1 %."""
+    counts = [Model(**(tables | {"hidden_width": width})).numel for width in (256, 512)]
     slope = (counts[1] - counts[0]) / 256
     return tables | {"hidden_width": 8 * round((256 + (WEIGHTS - counts[0]) / slope) / 8)}
 
@@ -87,18 +89,27 @@ def train(family: str, seed: int) -> dict[str, Any]:
 def speed(slices: int) -> None:
     """Tokens per second of processor time ÷ those of `gpt2`."""
     arms = {family: steps_of(family) for family in FAMILIES}
-    seconds: dict[str, list[float]] = {family: [] for family in arms}
-    for number in range(slices + 1):
-        for family, arm in arms.items():
-            began = time.process_time()
-            for _ in range(STEPS):
-                next(arm)
-            if number:  # the first one is for warming up
-                seconds[family].append(time.process_time() - began)
-    for family, times in seconds.items():
-        ratios = [one / other for one, other in zip(seconds[REFERENCE], times, strict=True)]
+    for family, ratios in in_turns(arms, REFERENCE, slices, STEPS).items():
         spread = f"{min(ratios):.2f}–{max(ratios):.2f}"
         click.echo(f"{family}: {statistics.median(ratios):.2f} ({spread})")
+
+
+def in_turns(
+    arms: Mapping[str, Iterator[None]], reference: str, slices: int, steps: int
+) -> dict[str, list[float]]:
+    """Of each arm its speed ÷ that of the ``reference``, by processor time, in slices of ``steps`` steps."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(slices + 1):
+        for name, arm in arms.items():
+            began = time.process_time()
+            for _ in range(steps):
+                next(arm)
+            if number:  # the first one is for warming up
+                seconds[name].append(time.process_time() - began)
+    return {
+        name: [one / other for one, other in zip(seconds[reference], times, strict=True)]
+        for name, times in seconds.items()
+    }
 
 
 def steps_of(family: str) -> Iterator[None]:

@@ -202,8 +202,8 @@ def learn(
     assert report is not None
     valid = max(epoch["scores"]["accuracy"] for epoch in report["epochs"])
     saved = SavedModel.load(folder / "out")
-    objective, context_length = saved.manifest.objective, saved.manifest.model.context_length
-    examples = load_examples(test, objective, saved.tokenizer, context_length)
+    objective, shape = saved.manifest.objective, saved.manifest.model
+    examples = load_examples(test, objective, saved.tokenizer, shape.context_length, model=shape.kind)
     device = torch.device("cpu")
     model = saved.build(device)
     assert isinstance(model, TaskModel)
