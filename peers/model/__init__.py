@@ -5,7 +5,7 @@ pull       the newest model of a swarm
 inspect    what a folder or manifest is
 verify     whether its swarm's rounds lead to it
 eval       measure it, on what its kind takes
-measures   what eval measures, by the model's kind
+measures/  what eval measures, by the model's kind
 generate   continue a text
 fill       fill the gaps of a text
 export     in Hugging Face format

@@ -95,7 +95,7 @@ def test_each_model_has_its_commands(saved: SavedModel, tmp_path: Path) -> None:
     task = ("--task", "classification", "--train", table, "--valid", table, "--out", tmp_path / "out")
     for arguments, remedy in (
         (("generate", saved.folder), "writes texts for others (`dupt-model translate`)"),
-        (("predict", saved.folder, table), "writes texts for others (`dupt-model translate`)"),
+        (("predict", saved.folder, table), "`dupt-model translate` lets it write"),
         (("finetune", saved.folder, *task), "is a task for a decoder or an encoder"),
     ):
         refused = run(*arguments)
