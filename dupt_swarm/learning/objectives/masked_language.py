@@ -138,8 +138,8 @@ class MaskedLanguage(Language):
             if max(found) < 2:
                 raise CorpusError(
                     f"corpus {number + 1}: no text has two parts, of which one could follow the other: "
-                    "each is a single token; give documents of several sentences, or take part in a swarm with "
-                    "objective.nsp = false",
+                    "each is a single token; give documents of several sentences, or take part in a "
+                    "swarm with objective.nsp = false",
                     setting="corpus",
                 )
             pieces += found
