@@ -42,4 +42,5 @@ def command(model: Path, text: str, most: int, device: str, as_json: bool) -> No
         if len(found) > 1:
             click.echo(f"{number}. [MASK]")
         for guess in gap:
-            click.echo(f"{guess.probability:7.2%}  {printable(guess.text)}")
+            shown = guess.text.replace("\n", "⏎") or "␣"  # a line break, and a space
+            click.echo(f"{guess.probability:7.2%}  {printable(shown)}")
