@@ -49,6 +49,8 @@ def tiny_manifest(tokenizer_sha256: str = "0" * 64, vocabulary_size: int = 300, 
     }
     for table, keys in changes.items():
         tables[table] = tables.get(table, {}) | keys
+    if tables["model"].get("bidirectional") or tables["model"].get("encoder_layers"):
+        tables["inner"]["embedding_scale"] = "own"  # the other is for decoders
     tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
     tokenizer |= tables.pop("tokenizer", {})
     return Manifest.model_validate({"name": "test", "seed": 1, "tokenizer": tokenizer, **tables})

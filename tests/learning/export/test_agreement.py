@@ -51,6 +51,7 @@ def _manifest(shape: dict[str, Any], objective: dict[str, Any]) -> Manifest:
     tables = tiny_manifest(TOKENIZER.sha256, rows).model_dump()
     tables["model"] |= shape
     tables["objective"] |= objective
+    tables["inner"]["embedding_scale"] = "own"  # whatever the model is
     tables["model"]["vocabulary_size"] = rows + Objective(**tables["objective"]).tokens_of_task("decoder")
     return Manifest.model_validate(tables)
 
