@@ -13,7 +13,7 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import Architecture
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned, write_json, write_tensors
-from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.tokenizer import EncoderTokens, Tokenizer
 from dupt_swarm.manifest import Manifest, Model
 
 TASK_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
@@ -76,9 +76,9 @@ def write_encoder_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manife
 def _with_template(tokenizer: Tokenizer) -> bytes:
     """tokenizer.json, the swarm's own if its template puts a text, or two, as an encoder has seen them."""
     tokens = tokenizer.encoder_tokens
-    if tokenizer.template == ([tokens.first], [tokens.last]):
-        return tokenizer.to_bytes()
     backend = tokenizers.Tokenizer.from_str(tokenizer.to_bytes().decode())
+    if tokenizer.template == ([tokens.first], [tokens.last]) and _marks_pairs(backend, tokens):
+        return tokenizer.to_bytes()
     first, last = tokenizer.name_of(tokens.first), tokenizer.name_of(tokens.last)
     backend.post_processor = TemplateProcessing(
         single=f"{first} $A {last}",
@@ -86,6 +86,15 @@ def _with_template(tokenizer: Tokenizer) -> bytes:
         special_tokens=[(first, tokens.first), (last, tokens.last)],
     )
     return backend.to_str(pretty=True).encode()
+
+
+def _marks_pairs(backend: tokenizers.Tokenizer, tokens: EncoderTokens) -> bool:
+    """Whether its template puts two texts as an encoder has seen them, the second in segment 1."""
+    first, second = (backend.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+    pair = backend.encode("a", "b")
+    expected = [(index, 0) for index in (tokens.first, *first, tokens.last)]
+    expected += [(index, 1) for index in (*second, tokens.last)]
+    return list(zip(pair.ids, pair.type_ids, strict=True)) == expected
 
 
 def _with_tokens(tokenizer: Tokenizer, special: tuple[str, ...]) -> bytes:

@@ -70,6 +70,12 @@ class Pairs(Encoded[PairBatch]):
         inputs = torch.cat((torch.full((len(target), 1), self.end), target[:, :-1]), dim=1)
         return source, source_lengths, inputs, target, lengths, lengths / self.target_length
 
+    def longest(self, count: int) -> PairBatch:
+        """As many of the longest sources, with as many of the longest targets, whosever they are."""
+        sides = (sorted(side, key=len, reverse=True) for side in zip(*self.sequences, strict=True))
+        pairs = list(zip(*sides, strict=True))[:count]
+        return replace(self, sequences=pairs).batch(range(len(pairs)))
+
     def _select(self, indices: Sequence[int]) -> Pairs:
         return replace(self, sequences=[self.sequences[index] for index in indices])
 

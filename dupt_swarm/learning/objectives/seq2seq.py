@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -71,9 +70,9 @@ class Seq2Seq(LearntFromTables[PairBatch]):
         return PairBatches(self._train, batch_size, step, self._manifest.seed, peer), micro_batches
 
     def example(self, sequences: int) -> PairBatch:
-        """See `TrainingObjective`. The longest pairs, of both texts together."""
+        """See `TrainingObjective`. The longest sources with the longest targets: no batch takes more."""
         batch_size, _ = cut_step(self._manifest, self._at_once(sequences))
-        return self._train.batch(np.argsort(-self._train.lengths, kind="stable")[:batch_size].tolist())
+        return self._train.longest(batch_size)
 
     def _quality(self, model: nn.Module, batches: Iterator[PairBatch], device: torch.device) -> Quality:
         assert isinstance(model, EncoderDecoder)

@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoModel, AutoModelForMaskedLM, pipeline
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.export.card import render_card
 from dupt_swarm.learning.export.export import FORMATS, choose_format
+from dupt_swarm.learning.export.hugging_face import _with_template
 from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, Tokenizer, train_tokenizer
 from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.models.exporting import _learned, export
 from dupt_swarm.models.saved_model import SavedModel, load_model
 from tests.learning.export.test_card import code_of, front_matter
+from tests.support.encoders import encoder_tokenizer
 from tests.support.foreign_tokenizers import bert_cased, bert_uncased
 from tests.support.hugging_face import load_model as load_theirs
 from tests.support.hugging_face import load_tokenizer
@@ -217,3 +221,16 @@ def test_a_task(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     Path("example.py").write_text(code_of(card))
     answer = runpy.run_path("example.py")["answer"]
     torch.testing.assert_close(answer.flatten(), expected, rtol=0, atol=1e-5)
+
+
+def test_a_template_that_marks_no_pairs_is_replaced() -> None:
+    """The second text of a pair is in segment 1, as in training, whatever the tokenizer's template says."""
+    backend = tokenizers.Tokenizer.from_str(encoder_tokenizer().to_bytes().decode())
+    backend.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 0)]
+    )
+    found = tokenizers.Tokenizer.from_str(
+        _with_template(Tokenizer.from_foreign(backend.to_str().encode(), 0)).decode()
+    )
+    assert backend.encode("a", "b").type_ids == [0, 0, 0, 0, 0]
+    assert found.encode("a", "b").type_ids == [0, 0, 0, 1, 1]

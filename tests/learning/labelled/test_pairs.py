@@ -118,3 +118,12 @@ def test_the_order_goes_on_with_any_batch_size(count: int) -> None:
     theirs.load_state_dict(json.loads(json.dumps(ours.state_dict())))
     expected = [n for _ in range(8) for n in next(ours)[0][:, 0].tolist()]
     assert [n for _ in range(32) for n in next(theirs)[0][:, 0].tolist()] == expected
+
+
+def test_no_batch_takes_more_than_the_longest(tmp_path: Path) -> None:
+    """The longest sources stand beside the longest targets, from whatever pairs they are."""
+    rows = [{"source": "a" * 9, "target": "b"}, {"source": "a", "target": "b" * 7}]
+    pairs = load_pairs(LabelledFiles(write_lines(tmp_path / "a.jsonl", rows)), TOKENIZER, 16)
+    source, _, inputs, *_ = pairs.longest(1)
+    most = [max(len(pair[side]) for pair in pairs.sequences) for side in (0, 1)]
+    assert [source.size(1), inputs.size(1)] == most
