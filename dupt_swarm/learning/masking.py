@@ -32,11 +32,6 @@ def text_tokens(manifest: Manifest) -> int:
     return manifest.model.context_length - (3 if manifest.objective.nsp else 2)
 
 
-def foretold_at_most(manifest: Manifest) -> int:
-    """M: how many tokens of a whole sequence are foretold."""
-    return max(1, round(manifest.objective.masked_share * text_tokens(manifest)))
-
-
 class Masked(NamedTuple):
     """A sequence in which some tokens are foretold.
 
@@ -65,7 +60,8 @@ class Masking:
         self.pairs = objective.nsp
         self.text_tokens = text_tokens(manifest)
         self.context_length = manifest.model.context_length
-        self._most, self._share = foretold_at_most(manifest), objective.masked_share
+        self._share = objective.masked_share
+        self._most = max(1, round(self._share * self.text_tokens))  # M
         self._is_special = np.zeros(tokenizer.vocabulary_size, dtype=bool)
         self._is_special[list(tokenizer.special_ids)] = True
         self._is_edge = self._is_special.copy()  # of documents; what a vocabulary lacks stands in texts
@@ -137,10 +133,14 @@ class MaskedExamples:
 
     A batch is ``(tokens, places, targets)``, int64 [B, k], [B, M] and [B, M]; with pairs also ``lengths`` and
     ``followed``, int64 [B] each.
+
+    Attributes:
+        context_length: k.
     """
 
     def __init__(self, masking: Masking, seed: int, peer: str, number: int = 0) -> None:
         """``seed`` and ``peer`` decide what is masked; ``number`` is the first example's."""
+        self.context_length = masking.context_length
         self._masking, self._number = masking, number
         self._key = int.from_bytes(hashlib.sha256(f"{seed}\n{peer}\nmasks".encode()).digest()[:16])
         self._before = NO_IDS  # the last example's text
@@ -193,10 +193,10 @@ class MaskedBatches:
         tokens_per_example: k, however many of them are foretold.
     """
 
-    def __init__(self, blocks: BatchSource, examples: MaskedExamples, context_length: int) -> None:
+    def __init__(self, blocks: BatchSource, examples: MaskedExamples) -> None:
         """``blocks`` give inputs, of which ``examples`` are made."""
         self._blocks, self._examples = blocks, examples
-        self.tokens_per_example = context_length
+        self.tokens_per_example = examples.context_length
 
     def __next__(self) -> Batch:
         """The next, on the CPU; see `MaskedExamples`."""

@@ -48,7 +48,7 @@ class Blocks:
 
 def batches(rule: Masking, rows: int = 3) -> MaskedBatches:
     examples = MaskedExamples(rule, 1, "peer")
-    return MaskedBatches(Blocks(rule.text_tokens, rows), examples, rule.context_length)
+    return MaskedBatches(Blocks(rule.text_tokens, rows), examples)
 
 
 def test_masking_has_the_papers_ratios() -> None:

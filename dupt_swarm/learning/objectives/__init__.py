@@ -2,6 +2,7 @@
 
 open             which of them a manifest asks for: its model, and its data
 training         `TrainingObjective`: an objective with this machine's data, what an oracle is handed
+text             what is learnt from text
 language         text for L1
 masked_language  text for an encoder: masked tokens, and whether a text follows on another
 tables           what is learnt from tables of examples

@@ -1,196 +1,45 @@
-"""Language: L1 of a text, cut into blocks of tokens."""
+"""Language: L1 of a text."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-from itertools import chain, islice
-from pathlib import Path
-from typing import Self
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import cast
 
 import torch
 from torch import nn
 
-from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.batches import (
-    Batch,
-    Batches,
-    MixedBatches,
-    count_blocks,
-    cut_step,
-    held_out_batches,
-    read_blocks,
-)
-from dupt_swarm.learning.corpus import Progress
+from dupt_swarm.learning.batches import Batch, Blocks, held_out_batches
 from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
-from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
-from dupt_swarm.learning.left_out import LeftOut
-from dupt_swarm.learning.mixture import Mixture, Offered, texts_of, weight_of_offered
-from dupt_swarm.learning.objectives.training import DataSettings
-from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedText
+from dupt_swarm.learning.mixture import Mixture
+from dupt_swarm.learning.objectives.text import LearntFromText, Part
 from dupt_swarm.learning.quality import Quality
-from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
-Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how many blocks of each
 
-
-class Language:
-    """Text to learn language from. See `TrainingObjective`.
-
-    Attributes:
-        mixture: the tokenised text, of one corpus or several.
-    """
-
-    unit = "tokens"
-    uniform = True
+class Language(LearntFromText[Evaluation]):
+    """Text to learn language from. See `TrainingObjective`."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
-        self.mixture = mixture
-        self.size = mixture.train_tokens
-        self.left_out: Sequence[LeftOut] = mixture.left_out
-        self._manifest = manifest
-        self._block_length = self.block_length(manifest)
+        super().__init__(manifest, tokenizer, mixture)
         self._token_bytes = tokenizer.token_bytes()
-        self.notes: Sequence[str] = (
-            [
-                f"the swarm's tokenizer does not keep text as it is: {tokenizer.lossy}; "
-                "bits per byte are of the text that it keeps"
-            ]
-            if tokenizer.lossy
-            else []
-        )
 
     @classmethod
     def model(cls, manifest: Manifest) -> GPT:
         return GPT(manifest.model)
 
-    @classmethod
-    def block_length(cls, manifest: Manifest) -> int:
-        """Tokens of text in a block."""
-        return manifest.model.context_length
-
-    @classmethod
-    def check(cls, manifest: Manifest, settings: DataSettings) -> None:
-        if settings.columns:
-            raise UsageError(
-                f"swarm {manifest.swarm_id} learns language, and not a task whose examples have columns; "
-                "leave the columns out",
-                setting="columns",
-            )
-        if weight_of_offered(settings) is not None and not manifest.offer:
-            raise UsageError(
-                f"swarm {manifest.swarm_id} offers no text; give your own: a file, folder or glob of .txt "
-                ".md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia; it never leaves this machine",
-                setting="corpus",
-            )
-        for text in texts_of(settings):
-            text.files.check()
-
-    @classmethod
-    def open(
-        cls,
-        manifest: Manifest,
-        tokenizer: Tokenizer,
-        settings: DataSettings,
-        cache: Path,
-        progress: Progress | None = None,
-        offered: OfferedText | None = None,
-    ) -> Self:
-        weight = weight_of_offered(settings)
-        assert weight is None or offered is not None, "whoever asks for it is given it"
-        mixture = Mixture.prepare(
-            texts_of(settings),
-            tokenizer,
-            cache,
-            context_length=cls.block_length(manifest),
-            seed=manifest.seed,
-            progress=progress,
-            offered=None if weight is None or offered is None else Offered(offered, weight),
-        )
-        return cls(manifest, tokenizer, mixture)
-
-    def batches(self, sequences: int, peer: str) -> tuple[Batches | MixedBatches | OfferedBatches, int]:
-        batch_size, micro_batches = cut_step(self._manifest, sequences)
-        splits, offered = [corpus.train for corpus in self.mixture.corpora], self.mixture.offered
-        order = (self._block_length, batch_size, self._manifest.seed, peer)
-        if offered is None and len(splits) == 1:
-            return Batches(splits[0], *order), micro_batches
-        stream = None
-        if offered is not None:
-            stream = OfferedBlocks(offered.text, self._block_length, self._manifest.seed, peer)
-        if stream is not None and not splits:
-            return OfferedBatches(stream, self._block_length, batch_size), micro_batches
-        weights = [each.weight for each in self.mixture.components]
-        return MixedBatches(splits, weights, *order, stream), micro_batches
-
-    def example(self, sequences: int) -> Batch:
-        batch_size, _ = cut_step(self._manifest, sequences)
-        split = self.mixture.components[0].held_out
-        blocks = [(split, number % self._blocks(split)) for number in range(batch_size)]
-        return read_blocks(blocks, self._block_length)
-
-    def measure_held_out(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
-    ) -> Quality:
-        """See `TrainingObjective`. Each corpus counts for its share of the training."""
-        parts, shares = self._held_out_parts(model, device, most)
-        found = self._measure(model, device, sequences, parts, look, first)
-        return _quality(mixed(found, shares))
-
-    def measure_all(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
-    ) -> Quality:
-        """See `TrainingObjective`. Each token counts the same."""
-        [found] = self._measure(model, device, sequences, [self._all(most)], look)
-        return _quality(found)
-
-    def _held_out_parts(
-        self, model: nn.Module, device: torch.device, most: int
-    ) -> tuple[list[Part], list[float]]:
-        """Of each corpus what is held out, ``most`` blocks of all together; and each one's share."""
-        most = held_out_sequences(most, parameter_count(model), self._block_length, device)
-        shares = self.mixture.shares
-        parts: list[Part] = [
-            [(each.held_out, min(max(1, round(most * share)), self._blocks(each.held_out)))]
-            for each, share in zip(self.mixture.components, shares, strict=True)
-        ]
-        return parts, shares
-
-    def _all(self, most: int | None) -> Part:
-        """All that there is, ``most`` blocks at most."""
-        part, left = [], sys.maxsize if most is None else most
-        trained_on = (corpus.train for corpus in self.mixture.corpora)
-        for split in (*trained_on, *(each.held_out for each in self.mixture.components)):
-            blocks = min(left, self._blocks(split))
-            part.append((split, blocks))
-            left -= blocks
-        return part
-
-    def _measure(
-        self,
-        model: nn.Module,
-        device: torch.device,
-        sequences: int,
-        parts: Sequence[Part],
-        look: Look,
-        first: int = 0,
-    ) -> list[Evaluation]:
-        """The loss on some blocks of each part's splits, from the ``first`` on."""
-        counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
-        batches = chain.from_iterable(
+    def _read(self, parts: Sequence[Part], sequences: int, first: int) -> Iterator[Batch]:
+        return chain.from_iterable(
             held_out_batches(split, self._block_length, sequences, blocks, first)
             for split, blocks in chain.from_iterable(parts)
         )
-        looked = watched(batches, sum(counts), look)
-        return [evaluate(model, islice(looked, count), self._token_bytes, device) for count in counts]
 
-    def _blocks(self, split: Split) -> int:
-        return count_blocks(split, self._block_length)
+    def _evaluate(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> Evaluation:
+        return evaluate(model, cast(Iterator[Blocks], batches), self._token_bytes, device)
 
-
-def _quality(found: Evaluation) -> Quality:
-    counts = {"tokens": found.tokens, "bytes": found.bytes}
-    return Quality(found.loss_nats, counts, bits_per_byte=found.bits_per_byte)
+    def _quality(self, found: Sequence[Evaluation], shares: Sequence[float]) -> Quality:
+        together = mixed(found, shares)
+        counts = {"tokens": together.tokens, "bytes": together.bytes}
+        return Quality(together.loss_nats, counts, bits_per_byte=together.bits_per_byte)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +15,10 @@ from dupt_swarm.learning.batches import Batch, held_out_batches, read_blocks
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.epochs import shuffled
 from dupt_swarm.learning.evaluation import count_foretold, evaluating
-from dupt_swarm.learning.interruptible import Look, watched
 from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
 from dupt_swarm.learning.mixture import Mixture
-from dupt_swarm.learning.objectives.language import Language, Part
+from dupt_swarm.learning.objectives.text import LearntFromText, Part
 from dupt_swarm.learning.quality import Quality
-from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.bert import Bert, at
 from dupt_swarm.manifest import Manifest
@@ -55,7 +53,7 @@ class MaskedEvaluation:
         return self.nats / self.tokens + (self.pair_nats / self.pairs if self.pairs else 0.0)
 
 
-class MaskedLanguage(Language):
+class MaskedLanguage(LearntFromText[MaskedEvaluation]):
     """Text to foretell its masked tokens from. See `TrainingObjective`.
 
     It is cut into blocks as for a decoder. Without pairs a block may go over from one document to the next,
@@ -69,61 +67,49 @@ class MaskedLanguage(Language):
             self.notes = [*self.notes, *self._check_pairs()]
 
     @classmethod
-    def model(cls, manifest: Manifest) -> Bert:  # type: ignore[override]
+    def model(cls, manifest: Manifest) -> Bert:
         return Bert(manifest.model)
 
     @classmethod
     def block_length(cls, manifest: Manifest) -> int:
         return text_tokens(manifest)
 
-    def batches(self, sequences: int, peer: str) -> tuple[MaskedBatches, int]:  # type: ignore[override]
+    def batches(self, sequences: int, peer: str) -> tuple[MaskedBatches, int]:
+        """See `TrainingObjective`."""
         blocks, micro_batches = super().batches(sequences, peer)
-        examples = MaskedExamples(self._masking, self._manifest.seed, peer)
-        return MaskedBatches(blocks, examples, self._masking.context_length), micro_batches
+        return MaskedBatches(blocks, MaskedExamples(self._masking, self._manifest.seed, peer)), micro_batches
 
     def example(self, sequences: int) -> Batch:
+        """See `TrainingObjective`."""
         return MaskedExamples(self._masking, 0, "example").batch(super().example(sequences)[0])
 
-    def measure_held_out(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
-    ) -> Quality:
-        """See `TrainingObjective`. Each corpus counts for its share; blocks are masked alike each time."""
-        parts, shares = self._held_out_parts(model, device, most)
-        return _quality(self._measured(model, device, sequences, parts, look, first), shares)
+    def _read(self, parts: Sequence[Part], sequences: int, first: int) -> Iterator[Batch]:
+        """In some order, masked alike each time.
 
-    def measure_all(
-        self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
-    ) -> Quality:
-        return _quality(self._measured(model, device, sequences, [self._all(most)], look), [1.0])
-
-    def _measured(
-        self,
-        model: nn.Module,
-        device: torch.device,
-        sequences: int,
-        parts: Sequence[Part],
-        look: Look,
-        first: int = 0,
-    ) -> list[MaskedEvaluation]:
-        """Of each part, see `Language._measure`."""
-        counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
-        blocks = chain.from_iterable(
-            self._in_some_order(split, sequences, count, first) for split, count in chain.from_iterable(parts)
-        )
-        examples = MaskedExamples(self._masking, self._manifest.seed, "held out", first)
-        batches = watched(map(examples.batch, blocks), sum(counts), look)
-        assert isinstance(model, Bert)
-        return [evaluate_masked(model, islice(batches, count), device) for count in counts]
-
-    def _in_some_order(self, split: Split, sequences: int, count: int, first: int) -> Iterator[Tensor]:
-        """So many blocks from the ``first`` on, int64 [≤ sequences, k] at a time.
-
-        As in training the one before is not the text before, which would be hard to tell from what follows.
+        As in training the block before is not the text before, which would be hard to tell from what follows.
         """
-        numbers = (first + shuffled(count, self._manifest.seed, "held out")) % self._blocks(split)
-        for start in range(0, count, sequences):
-            chosen = [(split, int(number)) for number in numbers[start : start + sequences]]
-            yield read_blocks(chosen, self._block_length)[0]
+        examples = MaskedExamples(self._masking, self._manifest.seed, "held out", first)
+        for split, count in chain.from_iterable(parts):
+            numbers = (first + shuffled(count, self._manifest.seed, "held out")) % self._blocks(split)
+            for start in range(0, count, sequences):
+                chosen = [(split, int(number)) for number in numbers[start : start + sequences]]
+                yield examples.batch(read_blocks(chosen, self._block_length)[0])
+
+    def _evaluate(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> MaskedEvaluation:
+        assert isinstance(model, Bert)
+        return evaluate_masked(model, batches, device)
+
+    def _quality(self, found: Sequence[MaskedEvaluation], shares: Sequence[float]) -> Quality:
+        together = list(zip(shares, found, strict=True))
+        pairs = found[0].pairs > 0
+        return Quality(
+            sum(share * one.loss for share, one in together),
+            {"masked tokens": sum(one.tokens for one in found)},
+            accuracy=math.fsum(share * one.right / one.tokens for share, one in together),
+            nsp_accuracy=math.fsum(share * one.pairs_right / one.pairs for share, one in together)
+            if pairs
+            else None,
+        )
 
     def _check_pairs(self) -> list[str]:
         """What is to be said of documents that are short.
@@ -182,17 +168,3 @@ def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device)
         raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
     pair_nats, pairs_right, pair_count = of_pairs or (0.0, 0.0, 0.0)
     return MaskedEvaluation(nats, int(count), int(right), int(pair_count), pair_nats, int(pairs_right))
-
-
-def _quality(found: Sequence[MaskedEvaluation], shares: Sequence[float]) -> Quality:
-    """Of a mixture, of which each part has its share."""
-    together = list(zip(shares, found, strict=True))
-    pairs = found[0].pairs > 0
-    return Quality(
-        sum(share * one.loss for share, one in together),
-        {"masked tokens": sum(one.tokens for one in found)},
-        accuracy=math.fsum(share * one.right / one.tokens for share, one in together),
-        nsp_accuracy=math.fsum(share * one.pairs_right / one.pairs for share, one in together)
-        if pairs
-        else None,
-    )

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +14,12 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import cut_step
-from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.evaluation import count_foretold, evaluating
+from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import COLUMNS, PairBatch, PairBatches, Pairs, load_pairs, text_in
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
 from dupt_swarm.learning.objectives.training import DataSettings
-from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder, real_positions
@@ -51,18 +48,8 @@ class Seq2Seq(LearntFromTables[PairBatch]):
             text_in(row, name)
 
     @classmethod
-    def open(
-        cls,
-        manifest: Manifest,
-        tokenizer: Tokenizer,
-        settings: DataSettings,
-        cache: Path,
-        progress: Progress | None = None,
-        offered: OfferedText | None = None,
-    ) -> Self:
-        """See `TrainingObjective`; nothing is kept in ``cache``."""
-        del cache, progress, offered
-        return cls(manifest, load_pairs(tables_of(settings), tokenizer, manifest.model.context_length))
+    def _load(cls, manifest: Manifest, tokenizer: Tokenizer, files: LabelledFiles) -> Pairs:
+        return load_pairs(files, tokenizer, manifest.model.context_length)
 
     def batches(self, sequences: int, peer: str) -> tuple[PairBatches, int]:
         batch_size, micro_batches = cut_step(self._manifest, self._at_once(sequences))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Generic
+from pathlib import Path
+from typing import Generic, Self
 
 import torch
 from torch import nn
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.labelled.encoded import Batch, Encoded
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 
 # An answer tells less of a model than the many tokens of a block of text.
@@ -59,6 +63,30 @@ class LearntFromTables(ABC, Generic[Batch]):
         self._train, self._held_out = examples.split(manifest.seed)
         self.size = len(self._train)
         self._manifest = manifest
+
+    @classmethod
+    def open(
+        cls,
+        manifest: Manifest,
+        tokenizer: Tokenizer,
+        settings: DataSettings,
+        cache: Path,
+        progress: Progress | None = None,
+        offered: OfferedText | None = None,
+    ) -> Self:
+        """See `TrainingObjective`; examples are few, so nothing is kept in ``cache``."""
+        del cache, progress, offered
+        return cls(manifest, cls._load(manifest, tokenizer, tables_of(settings)))
+
+    @classmethod
+    @abstractmethod
+    def _load(cls, manifest: Manifest, tokenizer: Tokenizer, files: LabelledFiles) -> Encoded[Batch]:
+        """Read, check and encode all examples.
+
+        Raises:
+            CorpusError: file, row and remedy.
+            UsageError: the settings do not go with the manifest.
+        """
 
     @property
     def notes(self) -> list[str]:

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Self
 
 import torch
 from torch import nn
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import cut_step
-from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.labelled.encoded import EncodedBatches
-from dupt_swarm.learning.labelled.examples import ExampleBatch
-from dupt_swarm.learning.labelled.files import LABEL
+from dupt_swarm.learning.labelled.examples import ExampleBatch, Examples
+from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.objectives.training import DataSettings
-from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
@@ -43,22 +39,9 @@ class SupervisedTask(LearntFromTables[ExampleBatch]):
             raise CorpusError(f"{files.path}: there are no rows; give some examples")
 
     @classmethod
-    def open(
-        cls,
-        manifest: Manifest,
-        tokenizer: Tokenizer,
-        settings: DataSettings,
-        cache: Path,
-        progress: Progress | None = None,
-        offered: OfferedText | None = None,
-    ) -> Self:
-        """See `TrainingObjective`; examples are few, so nothing is kept in ``cache``."""
-        del cache, progress, offered
-        cls.check(manifest, settings)
-        files = tables_of(settings)
+    def _load(cls, manifest: Manifest, tokenizer: Tokenizer, files: LabelledFiles) -> Examples:
         model = manifest.model
-        examples = load_examples(files, manifest.objective, tokenizer, model.context_length, model=model.kind)
-        return cls(manifest, examples)
+        return load_examples(files, manifest.objective, tokenizer, model.context_length, model=model.kind)
 
     def batches(self, sequences: int, peer: str) -> tuple[EncodedBatches[ExampleBatch], int]:
         batch_size, micro_batches = cut_step(self._manifest, self._at_once(sequences))
