@@ -1,5 +1,6 @@
 """The models: each part is a choice in the manifest's `[model]`, and a small file that knows only itself.
 
+transformer      what all models have in common: embeddings, stacks, first weights
 gpt              the decoder: embedding, blocks, head, loss
 bert             the encoder, which foretells masked tokens, and whether a text follows on another
 encoder_decoder  the Transformer of 2017: a text is written by looking at another one

@@ -6,19 +6,14 @@ softmax(norm(gelu(h_n·W_t))·W_eᵀ + b), and whether one text follows on anoth
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.transformer.block import BLOCKS
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.transformer.feed_forward import ACTIVATIONS
 from dupt_swarm.learning.transformer.norms import build_norm
-from dupt_swarm.learning.transformer.positions import POSITIONS, Positions
-from dupt_swarm.learning.transformer.weights import check_shapes, draw_weights
+from dupt_swarm.learning.transformer.transformer import Transformer, stack
 from dupt_swarm.manifest import Model
 from dupt_swarm.manifest.model import SEGMENTS
 
@@ -31,7 +26,7 @@ class Bias(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocabulary_size)) if config.biases else None
 
 
-class Bert(nn.Module):
+class Bert(Transformer):
     """An encoder of the manifest's shape, its weights drawn with seed 0 (`init_weights` draws others).
 
     A sequence is [CLS] text [SEP], or [CLS] text [SEP] text [SEP]. Shapes: B sequences, T tokens, M of which
@@ -39,28 +34,17 @@ class Bert(nn.Module):
     """
 
     def __init__(self, config: Model) -> None:
-        super().__init__()
-        self.config = config
-        self.wte = nn.Embedding(config.vocabulary_size, config.width)  # W_e
-        self.wpe = POSITIONS[config.positions](config)  # W_p, if they are learned
+        super().__init__(config)
         self.wse = nn.Embedding(SEGMENTS, config.width)  # W_s
         self.ln_e = build_norm(config.width, config)
-        self.drop = nn.Dropout(config.dropout)
-        block = BLOCKS[config.placement]
-        self.h = nn.ModuleList(block(config, causal=False) for _ in range(config.layers))
-        self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
+        self.h, self.ln_f = stack(config, config.layers, causal=False)
         self.pooler = nn.Linear(config.width, config.width, bias=config.biases)
         self.transform = nn.Linear(config.width, config.width, bias=config.biases)
         self.ln_t = build_norm(config.width, config)
         self.output = Bias(config)
         self.follows = nn.Linear(config.width, 2, bias=config.biases)
         self._activation = ACTIVATIONS[config.feed_forward]
-        check_shapes(self, config)
-        self.init_weights(0)
-
-    def init_weights(self, seed: int) -> None:
-        """See `draw_weights`."""
-        draw_weights(self, self.config, seed)
+        self.complete()
 
     def forward(
         self,
@@ -103,13 +87,7 @@ class Bert(nn.Module):
         Raises:
             UsageError: they are longer than the context.
         """
-        if tokens.size(1) > self.config.context_length:
-            raise UsageError(
-                f"{tokens.size(1)} tokens are more than the context of {self.config.context_length}; "
-                "give the model fewer"
-            )
-        positions = cast(Positions, self.wpe)
-        x = positions.add(self.wte(tokens), 0)
+        x, turn = self.embed(tokens)
         seen = None
         if lengths is None:
             x = x + self.wse.weight[0]
@@ -119,7 +97,6 @@ class Bert(nn.Module):
             seen = (torch.arange(tokens.size(1), device=tokens.device) < last[:, None])[:, None, None]
             x = x + self.wse(segments(tokens, last))
         x = self.drop(self.ln_e(x))
-        turn = positions.turn(0, tokens.size(1))
         for block in self.h:
             x = block(x, turn, seen=seen)
         return self.ln_f(x)  # type: ignore[no-any-return]

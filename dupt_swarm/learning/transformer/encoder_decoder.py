@@ -13,13 +13,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.transformer.attention import Cache, LayerCache, Memory
-from dupt_swarm.learning.transformer.block import BLOCKS, Block
+from dupt_swarm.learning.transformer.block import Block
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
-from dupt_swarm.learning.transformer.norms import build_norm
-from dupt_swarm.learning.transformer.positions import POSITIONS, Positions, Turn
-from dupt_swarm.learning.transformer.weights import check_shapes, draw_weights
+from dupt_swarm.learning.transformer.positions import Turn
+from dupt_swarm.learning.transformer.transformer import Writing, stack
 from dupt_swarm.manifest import Model
 
 
@@ -28,9 +26,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: Model) -> None:
         super().__init__()
-        block = BLOCKS[config.placement]
-        self.h = nn.ModuleList(block(config, causal=False) for _ in range(config.encoder_layers))
-        self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
+        self.h, self.ln_f = stack(config, config.encoder_layers, causal=False)
 
     def forward(self, x: Tensor, turn: Turn, seen: Tensor | None) -> Tensor:
         """[B, S, C] to [B, S, C]; for ``seen`` see `Memory`."""
@@ -39,33 +35,16 @@ class Encoder(nn.Module):
         return self.ln_f(x)  # type: ignore[no-any-return]
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(Writing):
     """A model of the manifest's shape, its weights drawn with seed 0 (`init_weights` draws others)."""
 
     def __init__(self, config: Model, smoothing: float = 0.0) -> None:
         """``smoothing``: ε of the loss, see `linear_cross_entropy` (section 5.4)."""
-        super().__init__()
-        self.config, self.smoothing = config, smoothing
-        self.wte = nn.Embedding(config.vocabulary_size, config.width)  # W_e
-        self.wpe = POSITIONS[config.positions](config)  # W_p, if they are learned
-        self.drop = nn.Dropout(config.dropout)
+        super().__init__(config)
+        self.smoothing = smoothing
         self.encoder = Encoder(config)
-        block = cast(type[Block], BLOCKS[config.placement])  # the manifest refuses `parallel`
-        self.h = nn.ModuleList(block(config, crossing=True) for _ in range(config.layers))
-        self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
-        untied = not config.tie_embeddings
-        self.lm_head = nn.Linear(config.width, config.vocabulary_size, bias=False) if untied else None
-        check_shapes(self, config)
-        self.init_weights(0)
-
-    @property
-    def output_weight(self) -> Tensor:
-        """[V, C], what h_n is multiplied with: W_e, unless embeddings are untied."""
-        return self.wte.weight if self.lm_head is None else self.lm_head.weight
-
-    def init_weights(self, seed: int) -> None:
-        """See `draw_weights`."""
-        draw_weights(self, self.config, seed)
+        self.h, self.ln_f = stack(config, config.layers, crossing=True)
+        self.complete()
 
     def forward(
         self,
@@ -110,9 +89,9 @@ class EncoderDecoder(nn.Module):
         Raises:
             UsageError: the source is longer than the context.
         """
-        x, turn = self._embed(source, 0)
+        x, turn = self.embed(source)
         seen = None if lengths is None else real_positions(source, lengths)[:, None, None]
-        encoded = self.encoder(x, turn, seen)
+        encoded = self.encoder(self.drop(x), turn, seen)
         return [cast(Block, block).cross.remember(encoded, seen) for block in self.h]
 
     def hidden(self, target: Tensor, memories: Sequence[Memory], cache: Cache | None = None) -> Tensor:
@@ -129,22 +108,12 @@ class EncoderDecoder(nn.Module):
         Raises:
             UsageError: the target, with what is in the cache, is longer than the context.
         """
-        x, turn = self._embed(target, 0 if cache is None else cache.length)
+        x, turn = self.embed(target, 0 if cache is None else cache.length)
+        x = self.drop(x)
         layers: Sequence[LayerCache | None] = [None] * len(self.h) if cache is None else cache.layers
         for block, layer, memory in zip(self.h, layers, memories, strict=True):
             x = block(x, turn, layer, memory=memory)
         return self.ln_f(x)  # type: ignore[no-any-return]
-
-    def _embed(self, tokens: Tensor, start: int) -> tuple[Tensor, Turn]:
-        """h_0 of tokens at the positions from ``start`` on, and what these do to queries and keys."""
-        end = start + tokens.size(1)
-        if end > self.config.context_length:
-            raise UsageError(
-                f"{end} tokens are more than the context of {self.config.context_length}; "
-                "give the model fewer"
-            )
-        positions = cast(Positions, self.wpe)
-        return self.drop(positions.add(self.wte(tokens), start)), positions.turn(start, end)
 
 
 def real_positions(tokens: Tensor, lengths: Tensor) -> Tensor:

@@ -9,47 +9,24 @@ their sources.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.transformer.attention import Cache, LayerCache
-from dupt_swarm.learning.transformer.block import BLOCKS
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
-from dupt_swarm.learning.transformer.norms import build_norm
-from dupt_swarm.learning.transformer.positions import POSITIONS, Positions
-from dupt_swarm.learning.transformer.weights import check_shapes, draw_weights
+from dupt_swarm.learning.transformer.transformer import Writing, stack
 from dupt_swarm.manifest import Model
 
 
-class GPT(nn.Module):
+class GPT(Writing):
     """A decoder of the manifest's shape, its weights drawn with seed 0 (`init_weights` draws others)."""
 
     def __init__(self, config: Model) -> None:
-        super().__init__()
-        self.config = config
-        self.wte = nn.Embedding(config.vocabulary_size, config.width)  # W_e
-        self.wpe = POSITIONS[config.positions](config)  # W_p, if they are learned
-        self.drop = nn.Dropout(config.dropout)
-        block = BLOCKS[config.placement]
-        self.h = nn.ModuleList(block(config) for _ in range(config.layers))
-        self.ln_f = nn.Identity() if block.normalised else build_norm(config.width, config)
-        untied = not config.tie_embeddings
-        self.lm_head = nn.Linear(config.width, config.vocabulary_size, bias=False) if untied else None
-        check_shapes(self, config)
-        self.init_weights(0)
-
-    @property
-    def output_weight(self) -> Tensor:
-        """[V, C], what h_n is multiplied with: W_e, unless embeddings are untied."""
-        return self.wte.weight if self.lm_head is None else self.lm_head.weight
-
-    def init_weights(self, seed: int) -> None:
-        """See `draw_weights`."""
-        draw_weights(self, self.config, seed)
+        super().__init__(config)
+        self.h, self.ln_f = stack(config, config.layers)
+        self.complete()
 
     def forward(self, inputs: Tensor, targets: Tensor | None = None) -> Tensor:
         """The mean loss of ``targets``, or without them the logits.
@@ -82,16 +59,8 @@ class GPT(nn.Module):
         Raises:
             UsageError: the inputs, with those in the cache, are longer than the context.
         """
-        start = 0 if cache is None else cache.length
-        end = start + inputs.size(1)
-        if end > self.config.context_length:
-            raise UsageError(
-                f"{end} tokens are more than the context of {self.config.context_length}; "
-                "give the model the last ones only"
-            )
-        positions = cast(Positions, self.wpe)
-        x: Tensor = self.drop(positions.add(self.wte(inputs), start))
-        turn = positions.turn(start, end)
+        x, turn = self.embed(inputs, 0 if cache is None else cache.length, "the last ones only")
+        x = self.drop(x)
         layers: Sequence[LayerCache | None] = [None] * len(self.h) if cache is None else cache.layers
         for block, layer in zip(self.h, layers, strict=True):
             x = block(x, turn, layer)

@@ -108,7 +108,7 @@ def test_embeddings_and_loss_are_the_papers() -> None:
     """√d_model · W_e + sines and cosines; the mean over tokens of the cross-entropy to smoothed labels."""
     ours = model(smoothing=0.1)
     tokens = torch.randint(V, (K,))
-    x, _ = ours._embed(tokens[None], 0)
+    x, _ = ours.embed(tokens[None])
     for position in range(K):
         angles = [position / 10000 ** (2 * i / C) for i in range(C // 2)]
         table = torch.tensor([[angle, angle] for angle in angles], dtype=torch.float64).flatten()
