@@ -339,7 +339,7 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
         written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
     else:
         if wanted.lm_weight is None:
-            usual = LM_WEIGHTS.get(base.manifest.model.kind, 0.0)
+            usual = LM_WEIGHTS[base.manifest.model.kind]
             objective = objective.model_copy(update={"lm_weight": usual})
         written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
     organised = organise(written, wanted.admission, manifest)

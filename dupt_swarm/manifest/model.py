@@ -114,6 +114,11 @@ class Model(Table):
         return "encoder-decoder" if self.encoder_layers else "decoder"
 
     @property
+    def blocks(self) -> str:
+        """How many there are, for people: those of an encoder, if there is one beside the decoder, first."""
+        return f"{self.encoder_layers} + {self.layers}" if self.encoder_layers else str(self.layers)
+
+    @property
     def parts(self) -> str:
         """What it is made of, for people."""
         said: list[str] = [self.kind] if self.kind != "decoder" else []

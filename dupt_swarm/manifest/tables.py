@@ -56,8 +56,8 @@ LANGUAGE, MASKED, SEQ2SEQ = "lm", "mlm", "seq2seq"
 MODEL_OF: dict[str, ModelKind] = {LANGUAGE: "decoder", MASKED: "encoder", SEQ2SEQ: "encoder-decoder"}
 """The objectives beside tasks, and what model learns each; `dupt_swarm.learning.objectives.open` has their
 classes."""
-LM_WEIGHTS: dict[ModelKind, float] = {"decoder": 0.5, "encoder": 0.0}
-"""λ of a task where nobody has chosen one: Radford et al. 2018, section 4.1; BERT's fine-tuning has no L1."""
+LM_WEIGHTS: dict[ModelKind, float] = {"decoder": 0.5, "encoder": 0.0, "encoder-decoder": 0.0}
+"""λ of a task where nobody has chosen one: Radford et al. 2018, section 4.1; elsewhere there is no L1."""
 
 
 class Objective(Table):

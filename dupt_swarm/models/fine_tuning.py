@@ -72,7 +72,7 @@ class LabelledTask:
         for files in (self.train, self.valid):
             files.check_names([*task.columns, LABEL])
         labels = list(self.labels) or learn_labels(self.train, task)
-        lm_weight = LM_WEIGHTS.get(model, 0.0) if self.lm_weight is None else self.lm_weight
+        lm_weight = LM_WEIGHTS[model] if self.lm_weight is None else self.lm_weight
         try:
             return Objective(kind=self.kind, labels=labels, lm_weight=lm_weight)
         except ValidationError as error:

@@ -12,4 +12,5 @@ export     in Hugging Face format
 finetune   teach it a task
 predict    let it answer
 translate  let it write a text for another
+lines      what commands write line by line
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from peers import options
+from peers.model.lines import write_lines
 from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ def command(
     answer = build_answer(objective)
     answers = _answers(answer, logits)
     as_lines = as_json if out is None else out.suffix == ".jsonl"
-    _write(_as_json(answers) if as_lines else _as_csv(answers), out)
+    write_lines(_as_json(answers) if as_lines else _as_csv(answers), out)
     if scored:
         for name, value in answer.scores(logits, questions.labels).items():
             click.echo(f"{name:9} {number(value)}", err=True)
@@ -144,16 +143,3 @@ def _csv_line(cells: list[Any]) -> str:
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(cells)
     return line.getvalue()
-
-
-def _write(lines: Iterator[str], out: Path | None) -> None:
-    """To stdout, or to a file as a whole or not at all."""
-    if out is None:
-        sys.stdout.writelines(lines)
-        return
-
-    def write(path: Path) -> None:
-        with path.open("w", encoding="utf-8", newline="") as stream:
-            stream.writelines(lines)
-
-    write_atomically(out, write)

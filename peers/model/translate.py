@@ -14,11 +14,11 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
-from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.generation.overlap import overlap, require_overlap
 from dupt_swarm.learning.labelled.files import LabelledFiles, is_table
 from peers import options
+from peers.model.lines import write_lines
 from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def command(
     if cut := sum(one.cut for one in found):
         click.echo(f"note: {plural(cut, 'text')} cut to the model's context", err=True)
     as_lines = as_json if out is None else out.suffix == LINES
-    _write(_as_json(texts.sources, found) if as_lines else _as_text(found), out)
+    write_lines(_as_json(texts.sources, found) if as_lines else _as_text(found), out)
     if scored:
         for name, value in overlap([one.text for one in found], texts.targets).items():
             click.echo(f"{name:5} {number(value)}", err=True)
@@ -147,12 +147,3 @@ def _as_json(sources: Sequence[str], found: Sequence[Translation]) -> Iterator[s
     for index, (source, one) in enumerate(zip(sources, found, strict=True)):
         line = {"row": index + 1, "source": source, "target": one.text, "score": one.score}
         yield json.dumps(line) + "\n"
-
-
-def _write(lines: Iterator[str], out: Path | None) -> None:
-    """To stdout, or to a file as a whole or not at all."""
-    if out is None:
-        for line in lines:
-            click.echo(line, nl=False)
-        return
-    write_atomically(out, lambda path: path.write_text("".join(lines), encoding="utf-8"))

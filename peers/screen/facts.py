@@ -43,8 +43,7 @@ class About:
     def model(self) -> str:
         """The model's size in words."""
         shape = self.manifest.model
-        blocks = f"{shape.encoder_layers} + {shape.layers}" if shape.encoder_layers else str(shape.layers)
-        return f"{CALLED[shape.kind]} {blocks} × {shape.width}, {words.amount(self.weights)} weights"
+        return f"{CALLED[shape.kind]} {shape.blocks} × {shape.width}, {words.amount(self.weights)} weights"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,16 @@ HEAD = "multiple_choice_head.summary"
 DECODER: Mapping[str, Any] = {"bidirectional": False, "encoder_layers": 0}
 """Parts of all architectures that are decoders; none has both an encoder and our blocks."""
 
+SHAPE_KEYS: Mapping[str, str] = {
+    "vocab_size": "vocabulary_size",
+    "max_position_embeddings": "context_length",
+    "hidden_size": "width",
+    "intermediate_size": "hidden_width",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+}
+"""What newer architectures call a model's shape."""
+
 NUMBERS = ("head_dim", "n_inner")
 """What else is computed with, if it is there."""
 NUMBER_MAX, SHOWN_CHARACTERS = 2**40, 120

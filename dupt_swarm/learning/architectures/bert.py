@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dupt_swarm.learning.architectures.architecture import Architecture, Config
+from dupt_swarm.learning.architectures.architecture import SHAPE_KEYS, Architecture, Config
 from dupt_swarm.learning.architectures.llama import query_key_value
 from dupt_swarm.learning.architectures.names import Names, Row
 
@@ -61,12 +61,7 @@ BERT = Architecture(
     },
     names=NAMES,
     keys={
-        "vocab_size": "vocabulary_size",
-        "max_position_embeddings": "context_length",
-        "hidden_size": "width",
-        "intermediate_size": "hidden_width",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
+        **SHAPE_KEYS,
         "layer_norm_eps": "norm_epsilon",
         "initializer_range": "init_std",
     },

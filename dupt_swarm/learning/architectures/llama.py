@@ -8,7 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.architectures.architecture import DECODER, Architecture, Config, shortened
+from dupt_swarm.learning.architectures.architecture import (
+    DECODER,
+    SHAPE_KEYS,
+    Architecture,
+    Config,
+    shortened,
+)
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
@@ -88,12 +94,7 @@ LLAMA = Architecture(
     heads={},
     names=NAMES,
     keys={
-        "vocab_size": "vocabulary_size",
-        "max_position_embeddings": "context_length",
-        "hidden_size": "width",
-        "intermediate_size": "hidden_width",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
+        **SHAPE_KEYS,
         "num_key_value_heads": "kv_heads",
         "rms_norm_eps": "norm_epsilon",
         "rope_theta": "rotary_base",

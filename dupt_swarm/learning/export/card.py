@@ -83,9 +83,8 @@ def _what_it_is(learned: Learned) -> str:
     shape = learned.manifest.model
     weights = sum(parameter.numel() for parameter in learned.model.parameters())
     parts = shape.parts.removeprefix(f"{shape.kind}, ")
-    blocks = f"{shape.encoder_layers} + {shape.layers}" if shape.encoder_layers else str(shape.layers)
     return (
-        f"{CALLED[shape.kind]} with {weights:,} parameters: {blocks} blocks of width {shape.width}, "
+        f"{CALLED[shape.kind]} with {weights:,} parameters: {shape.blocks} blocks of width {shape.width}, "
         f"{shape.heads} heads, {parts}, a context of {shape.context_length:,} tokens. A swarm of independent "
         "peers trained it with dupt_swarm (decentralized unsupervised pre-training). Each peer's texts "
         "stayed on its machine, so nobody can say what all of them were."

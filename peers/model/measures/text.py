@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dupt_swarm.errors import UsageError
@@ -28,20 +29,8 @@ def predicted(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str
     from dupt_swarm.learning.objectives import decoder_of
     from dupt_swarm.learning.rolling import evaluate_pieces
 
-    decoder, stride = decoder_of(saved.build(machine.device)), chosen["stride"]
-
-    def evaluate(text: Text, look: Callable[[int, int], None]) -> Evaluation:
-        return evaluate_pieces(
-            decoder,
-            saved.tokenizer,
-            text.pieces(),
-            stride=stride,
-            batch_size=chosen["batch_size"],
-            device=machine.device,
-            look=look,
-        )
-
-    return _report(saved, Text.of(corpus, chosen), machine, evaluate)
+    measure = partial(evaluate_pieces, decoder_of(saved.build(machine.device)), stride=chosen["stride"])
+    return _report(saved, corpus, machine, chosen, measure)
 
 
 def foretold(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
@@ -58,19 +47,8 @@ def foretold(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str,
         raise UsageError(
             "an encoder sees what is before and after each token; leave it out", setting="stride"
         )
-    encoder = encoder_of(saved.build(machine.device))
-
-    def evaluate(text: Text, look: Callable[[int, int], None]) -> Evaluation:
-        return evaluate_masked_pieces(
-            encoder,
-            saved.tokenizer,
-            text.pieces(),
-            batch_size=chosen["batch_size"],
-            device=machine.device,
-            look=look,
-        )
-
-    return _report(saved, Text.of(corpus, chosen), machine, evaluate, " (pseudo)")
+    measure = partial(evaluate_masked_pieces, encoder_of(saved.build(machine.device)))
+    return _report(saved, corpus, machine, chosen, measure, " (pseudo)")
 
 
 class Text:
@@ -118,19 +96,27 @@ class Text:
 
 def _report(
     saved: SavedModel,
-    text: Text,
+    corpus: str,
     machine: Machine,
-    evaluate: Callable[[Text, Callable[[int, int], None]], Evaluation],
+    chosen: dict[str, Any],
+    measure: Callable[..., Evaluation],
     remark: str = "",
 ) -> Report:
-    """What ``evaluate`` finds, while a bar shows how far it is; the remark belongs to the perplexity."""
+    """What ``measure`` finds, while a bar shows how far it is; the remark belongs to the perplexity."""
+    text = Text.of(corpus, chosen)
     with show_evaluation(text.size) as show_bytes:
 
         def look(predicted: int, read: int) -> None:
             machine.threads.adapt()
             show_bytes(text.bytes_read * predicted / max(1, read))
 
-        found = evaluate(text, look)
+        found = measure(
+            saved.tokenizer,
+            text.pieces(),
+            batch_size=chosen["batch_size"],
+            device=machine.device,
+            look=look,
+        )
     notes = [*about_left_out(text.left_out)]
     if saved.tokenizer.lossy:
         reason = f"the tokenizer does not keep text as it is: {saved.tokenizer.lossy}"
