@@ -14,8 +14,8 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
-from tests.oracle.test_oracle import Recorder
 from tests.support.encoders import encoder_manifest, encoder_tokenizer, manual_in
+from tests.support.sessions import train_in_sessions
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
@@ -83,22 +83,8 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
 def losses_of(folder: Path, data: Path, sessions: list[int], identity: Path) -> list[float]:
     """A single oracle that is stopped and started again after each number of steps."""
     manifest = manifest_of(dropout=0.1)
-    losses: list[float] = []
-    own = folder / "oracle" / manifest.swarm_id
-    own.mkdir(parents=True)
-    if identity.exists():
-        (own / "identity").write_bytes(identity.read_bytes())  # what is masked follows from it
-    create = Swarm.create(
-        manifest, TOKENIZER.to_bytes(), weights(manifest), folder / "first", settings("bootstrap")
-    )
-    with create as first:
-        for steps in sessions:
-            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
-                oracle = Oracle(swarm, settings_for(data))
-                recorder = Recorder(oracle, steps)
-                oracle.run(lambda _status: None)
-                losses += recorder.losses
-    identity.write_bytes((own / "identity").read_bytes())
+    tokenizer, wish = TOKENIZER.to_bytes(), settings_for(data)
+    losses, _ = train_in_sessions(manifest, tokenizer, weights(manifest), wish, folder, sessions, identity)
     return losses
 
 

@@ -14,10 +14,8 @@ from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.batches import cut_step
-from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
-from dupt_swarm.learning.trainer import Step
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.offer import cutting
@@ -27,25 +25,9 @@ from dupt_swarm.oracle.oracle import Oracle, publishable
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from tests.support.contributions import put
+from tests.support.sessions import Recorder, train_in_sessions
 from tests.support.tiny import reduced_tables, settings, tiny_manifest
 from tests.support.waiting import wait_until
-
-
-class Recorder:
-    """Counts an oracle's steps, keeps their losses, and stops it after a number of them."""
-
-    def __init__(self, oracle: Oracle, steps: int) -> None:
-        self.losses: list[float] = []
-        self._oracle, self._steps = oracle, steps
-        self._step = oracle._trainer.step
-        oracle._trainer.step = self.step  # type: ignore[method-assign]
-
-    def step(self, look: Look = lambda *_: None) -> Step:
-        step = self._step(look)
-        self.losses.append(float(step.loss))
-        if len(self.losses) == self._steps:
-            self._oracle.stop()
-        return step
 
 
 @pytest.fixture(scope="module")
@@ -101,24 +83,13 @@ def train(
     manifest, tokenizer = swarm_files(corpus)
     if kind in ("offered", "both"):
         manifest = offering(manifest, tokenizer, corpus, folder / "offer")
-    losses: list[float] = []
-    own = folder / "oracle" / manifest.swarm_id
-    own.mkdir(parents=True, exist_ok=True)
     if manifest.offer:  # all of it is here: how soon it comes must not matter
+        own = folder / "oracle" / manifest.swarm_id
+        own.mkdir(parents=True)
         (folder / "offer").rename(own / "offer")
-    if identity.exists():
-        (own / "identity").write_bytes(identity.read_bytes())  # the order of the batches follows from it
     parameters = GPT(manifest.model).parameters()
-    with Swarm.create(manifest, tokenizer, parameters, folder / "first", settings("bootstrap")) as first:
-        for steps in sessions:
-            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
-                oracle = Oracle(swarm, OracleSettings(own_corpus, device="cpu", held_out_blocks=2))
-                recorder = Recorder(oracle, steps)
-                oracle.run(lambda _status: None)
-                losses += recorder.losses
-                status = oracle.status()
-    identity.write_bytes((own / "identity").read_bytes())
-    return losses, status
+    wish = OracleSettings(own_corpus, device="cpu", held_out_blocks=2)
+    return train_in_sessions(manifest, tokenizer, parameters, wish, folder, sessions, identity)
 
 
 @pytest.mark.usefixtures("nothing_left")

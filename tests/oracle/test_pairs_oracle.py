@@ -12,8 +12,8 @@ from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import OracleSettings
-from tests.oracle.test_oracle import Recorder
 from tests.support.pairs import sentences, seq2seq_tables
+from tests.support.sessions import train_in_sessions
 from tests.support.tasks import write_lines
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
@@ -80,22 +80,12 @@ def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
 def train(folder: Path, sessions: list[int], identity: Path) -> list[float]:
     """The losses of a single oracle that is stopped and started again after each number of steps."""
     manifest, tokenizer = swarm_of(dropout=0.1, steps=4)
-    losses: list[float] = []
-    own = folder / "oracle" / manifest.swarm_id
-    own.mkdir(parents=True)
-    if identity.exists():
-        (own / "identity").write_bytes(identity.read_bytes())  # the order of the pairs follows from it
     torch.manual_seed(0)
     parameters = list(build_model(manifest).parameters())
-    create = Swarm.create(manifest, tokenizer.to_bytes(), parameters, folder / "first", settings("bootstrap"))
-    with create as first:
-        for steps in sessions:
-            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
-                oracle = Oracle(swarm, settings_for(folder, 0, 40))
-                recorder = Recorder(oracle, steps)
-                oracle.run(lambda _status: None)
-                losses += recorder.losses
-    identity.write_bytes((own / "identity").read_bytes())
+    wish = settings_for(folder, 0, 40)
+    losses, _ = train_in_sessions(
+        manifest, tokenizer.to_bytes(), parameters, wish, folder, sessions, identity
+    )
     return losses
 
 

@@ -22,8 +22,8 @@ from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
-from tests.oracle.test_oracle import Recorder
 from tests.support.saved_models import write_model
+from tests.support.sessions import train_in_sessions
 from tests.support.tasks import two_languages, write_lines
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
@@ -101,22 +101,8 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
 def train(folder: Path, data: Path, sessions: list[int], identity: Path) -> tuple[list[float], Status]:
     """A single oracle that is stopped and started again after each number of steps."""
     manifest, tokenizer, state = beginning(folder, dropout=0.1)
-    losses: list[float] = []
-    own = folder / "oracle" / manifest.swarm_id
-    own.mkdir(parents=True)
-    if identity.exists():
-        (own / "identity").write_bytes(identity.read_bytes())  # the order of the examples follows from it
-    create = Swarm.create(manifest, tokenizer, state.parameters, folder / "first", settings("bootstrap"))
-    with create as first:
-        for steps in sessions:
-            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
-                oracle = Oracle(swarm, settings_for(data))
-                recorder = Recorder(oracle, steps)
-                oracle.run(lambda _status: None)
-                losses += recorder.losses
-                status = oracle.status()
-    identity.write_bytes((own / "identity").read_bytes())
-    return losses, status
+    wish = settings_for(data)
+    return train_in_sessions(manifest, tokenizer, state.parameters, wish, folder, sessions, identity)
 
 
 @pytest.mark.usefixtures("nothing_left")

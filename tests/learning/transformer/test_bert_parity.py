@@ -13,6 +13,7 @@ from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.transformer.bert import Bert, segments
 from dupt_swarm.manifest import Model
 from tests.support.hugging_face import no_complaints
+from tests.support.varied import varied
 
 BERT = ARCHITECTURES["bert"]
 V, T, PAD, CLS, SEP, MASK = 300, 12, 0, 1, 2, 3
@@ -22,12 +23,7 @@ def encoder(**parts: Any) -> Bert:
     """A small one, whose gains and biases matter."""
     shape = {"vocabulary_size": V, "context_length": T, "layers": 2, "heads": 4, "width": 32}
     model = Bert(Model(**(shape | dict(BERT.parts) | {"hidden_width": 48, "init_std": 0.2} | parts)))
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
-    return model.eval()
+    return varied(model)
 
 
 def pairs() -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
 from dupt_swarm.manifest import Model
+from tests.support.varied import varied
 
 V, C, K = 300, 32, 12
 PAPER = {"placement": "post", "positions": "sinusoidal", "feed_forward": "relu"}
@@ -28,12 +29,7 @@ def model(smoothing: float = 0.0, **changes: Any) -> EncoderDecoder:
     }
     shape |= {"width": C, "hidden_width": 48, "init_std": 0.2}
     made = EncoderDecoder(Model(**(shape | PAPER | changes)), smoothing)
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
-    return made.eval()
+    return varied(made)
 
 
 def batch(*pairs: tuple[int, int], seed: int = 1) -> tuple[Tensor, ...]:

@@ -13,6 +13,7 @@ from dupt_swarm.learning.architectures.names import Names
 from dupt_swarm.learning.transformer.gpt import GPT
 from tests.learning.transformer.test_gpt import small
 from tests.support.hugging_face import no_complaints
+from tests.support.varied import varied
 
 LLAMA, PALM = ARCHITECTURES["llama"].parts, ARCHITECTURES["cohere"].parts
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -24,16 +25,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "palm multi-query": ("cohere", {**PALM, "kv_heads": 1, "hidden_width": 88}),
     "palm grouped": ("cohere", {**PALM, "kv_heads": 2, "tie_embeddings": False, "rotary_base": 500_000.0}),
 }
-
-
-def varied(model: GPT) -> GPT:
-    """With biases and gains that matter."""
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
-    return model.eval()
 
 
 def compare(model: GPT, reference: Any, names: Names) -> None:

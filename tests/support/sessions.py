@@ -1,0 +1,62 @@
+"""An oracle that is stopped and started again, and the losses of its steps."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from torch import Tensor
+
+from dupt_swarm import Swarm
+from dupt_swarm.learning.interruptible import Look
+from dupt_swarm.learning.trainer import Step
+from dupt_swarm.manifest import Manifest
+from dupt_swarm.oracle.oracle import Oracle
+from dupt_swarm.oracle.status import Status
+from dupt_swarm.settings import OracleSettings
+from tests.support.tiny import settings
+
+
+class Recorder:
+    """Counts an oracle's steps, keeps their losses, and stops it after a number of them."""
+
+    def __init__(self, oracle: Oracle, steps: int) -> None:
+        self.losses: list[float] = []
+        self._oracle, self._steps = oracle, steps
+        self._step = oracle._trainer.step
+        oracle._trainer.step = self.step  # type: ignore[method-assign]
+
+    def step(self, look: Look = lambda *_: None) -> Step:
+        step = self._step(look)
+        self.losses.append(float(step.loss))
+        if len(self.losses) == self._steps:
+            self._oracle.stop()
+        return step
+
+
+def train_in_sessions(
+    manifest: Manifest,
+    tokenizer: bytes,
+    parameters: Iterable[Tensor],
+    wish: OracleSettings,
+    folder: Path,
+    sessions: list[int],
+    identity: Path,
+) -> tuple[list[float], Status]:
+    """A single oracle, in a swarm of its own in ``folder``, that is stopped after each number of steps.
+
+    Its key is at ``identity``, or is put there: the order of what it trains on follows from it.
+    """
+    losses: list[float] = []
+    own = folder / "oracle" / manifest.swarm_id
+    own.mkdir(parents=True, exist_ok=True)
+    if identity.exists():
+        (own / "identity").write_bytes(identity.read_bytes())
+    with Swarm.create(manifest, tokenizer, parameters, folder / "first", settings("bootstrap")) as first:
+        for steps in sessions:
+            with Swarm.join(first.addresses, folder / "oracle", settings()) as swarm:
+                oracle = Oracle(swarm, wish)
+                recorder = Recorder(oracle, steps)
+                oracle.run(lambda _status: None)
+                losses += recorder.losses
+                status = oracle.status()
+    identity.write_bytes((own / "identity").read_bytes())
+    return losses, status
