@@ -82,6 +82,7 @@ def train(folder: Path, sessions: list[int], identity: Path) -> list[float]:
     manifest, tokenizer = swarm_of(dropout=0.1, steps=4)
     torch.manual_seed(0)
     parameters = list(build_model(manifest).parameters())
+    folder.mkdir()
     wish = settings_for(folder, 0, 40)
     losses, _ = train_in_sessions(
         manifest, tokenizer.to_bytes(), parameters, wish, folder, sessions, identity
