@@ -31,8 +31,13 @@ class Interruption:
             signal.signal(number, handler)
 
     def on_stop(self, stop: Callable[[], None]) -> None:
-        """From now on a signal calls ``stop`` once."""
+        """From now on a signal calls ``stop`` once; so does one before, whose exception was lost.
+
+        Python ignores exceptions in finalizers and around forks, and a signal may come there.
+        """
         self._stop = stop
+        if self.received is not None:
+            stop()
 
     def exit_if_received(self) -> None:
         """End with the signal's exit code, if one came; call it after cleaning up."""
