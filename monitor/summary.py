@@ -199,7 +199,9 @@ class Summary(_Part):
     name: str
     manifest_sha256: str
     model: ModelSummary
-    objective: str = Field(description="`lm`, or the task")
+    objective: str = Field(description="`lm`, `mlm`, `seq2seq`, or the task")
+    corpus: str = Field(description="what oracles bring: text, pairs of texts, or labelled examples")
+    unit: str = Field(description="of all losses")
     offer: OfferSummary | None = Field(description="null: oracles bring all text themselves")
     join: str = Field(description="the command that joins the swarm")
     round: RoundSummary
@@ -233,6 +235,8 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         manifest_sha256=manifest.sha256,
         model=ModelSummary(**manifest.model.model_dump(include=set(ModelSummary.model_fields))),
         objective=manifest.objective.kind,
+        corpus=manifest.objective.corpus,
+        unit=manifest.objective.unit,
         offer=OfferSummary(**manifest.offer.model_dump(exclude={"digest"})) if manifest.offer else None,
         join=join,
         round=_round(snapshot, view, history),

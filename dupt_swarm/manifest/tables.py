@@ -137,6 +137,18 @@ class Objective(Table):
         return 3 if self.supervised and model == "decoder" else 0
 
     @property
+    def corpus(self) -> str:
+        """What an oracle brings, for people."""
+        if self.reads_text:
+            return "text"
+        return "labelled examples" if self.supervised else "pairs of texts"
+
+    @property
+    def unit(self) -> str:
+        """Of its loss, for people."""
+        return "nats per example" if self.supervised else "nats per token"
+
+    @property
     def reads_text(self) -> bool:
         """Whether it is learnt from text alone, not from tables of examples."""
         return self.kind in (LANGUAGE, MASKED)

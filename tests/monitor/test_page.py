@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from dupt_swarm.command_line.printable import printable
-from dupt_swarm.manifest.tables import Offer
+from dupt_swarm.manifest.tables import Objective, Offer
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor import formats
@@ -199,6 +199,32 @@ def test_accuracy_beside_the_loss() -> None:
     )
     assert "Accuracy 91 % evaluated on reviews" in text
     assert "Accuracy" not in site_of(seen(peer("a", heldout_loss=0.4))).page()
+
+
+@pytest.mark.parametrize(
+    ("objective", "join", "stays", "unit"),
+    [
+        ({}, "a text", "Your text stays", "nats per token"),
+        ({"kind": "mlm", "nsp": True}, "a text", "Your text stays", "nats per token"),
+        ({"kind": "seq2seq"}, "pairs of texts", "Your examples stay", "nats per token"),
+        (
+            {"kind": "classification", "labels": ["a", "b"]},
+            *("labelled examples", "Your examples stay", "nats per example"),
+        ),
+    ],
+)
+def test_what_oracles_bring(objective: dict[str, Any], join: str, stays: str, unit: str) -> None:
+    """Text, pairs or labelled examples; and what the loss is of."""
+    manifest = MANIFEST.model_copy(update={"objective": Objective(**objective)})
+    page = " ".join(Tags(site_of(replace(seen(peer("a")), manifest=manifest)).page()).text.split())
+    assert f"Join with {join} of your own" in page and f"{stays} on your machine" in page and unit in page
+
+
+def test_next_sentences_beside_masked_tokens() -> None:
+    """An encoder's two accuracies, each on a line of its own."""
+    encoder = peer("a", heldout_loss=7.0, heldout_accuracy=0.11, heldout_nsp_accuracy=0.6)
+    text = " ".join(Tags(site_of(seen(encoder)).page()).text.split())
+    assert "Accuracy 11 % next sentences 60 % held-out loss 7.000" in text
 
 
 def test_what_rounds_cost() -> None:

@@ -49,7 +49,7 @@ def test_public_shape() -> None:
         *("api_version", "time", "refreshed", "swarm_id", "name", "manifest_sha256", "model", "join"),
         *("round", "tokens_total", "tokens_per_second", "loss", "evaluations", "sample", "peers"),
         *("health", "history", "objective", "refused", "exposed", "offer", "contributors", "tasks"),
-        "published",
+        *("published", "corpus", "unit"),
     }
     assert keys(data["model"]) == {"layers", "width", "context_length", "vocabulary_size"}
     assert keys(data["round"]) == {"number", "tokens", "target_tokens", "ratio", "since"}
