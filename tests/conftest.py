@@ -20,6 +20,7 @@ from tests.support.leftovers import nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
 from tests.support.namespaces import Net, missing
 from tests.support.quick import is_quick
+from tests.support.spread import spread
 from tests.support.tiny import tiny_tables
 from tests.support.unpacked import unpack_for_tests
 from tests.support.warm import NODES, Program, start_by
@@ -43,7 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Which those are follows from what they import and ask for."""
+    """The order of the files, and with `--quick` only tests that start no process, as imports say."""
+    items[:] = spread(items)
     if config.getoption("quick"):
         config.hook.pytest_deselected(items=[test for test in items if not is_quick(test)])
         items[:] = filter(is_quick, items)
