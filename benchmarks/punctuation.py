@@ -4,8 +4,9 @@ The task is made of what every Python has: passages of a few words from docstrin
 the same words without case and punctuation. A tenth is held out; the rest goes to one process that has
 everything, or in three parts, of different modules, to the oracles of a swarm, by the peers' arithmetic,
 codec included: see `_swarm_arithmetic`. Both see as many pairs in all; so an oracle takes a third of the
-steps. One oracle alone, with its part, takes as many as it takes in the swarm: what the swarm adds to that
-is what it is good for, and what it lacks beside one process are the steps, and what averages cost.
+steps. Two arms that take as few steps say why they differ: one process with all pairs (what is lacking are
+the steps), and one oracle alone with its part (what is lacking are the others' pairs, too). What the swarm
+adds to the latter is what it is good for.
 
 How to read it: of what is held out the loss (nats per target token, without smoothing), the share of tokens
 that are right, and the error of what beam search writes, 100 − chrF; then the others' ÷ one process's. The
@@ -43,7 +44,6 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.first_state import first_state
 
-ALONE, TOGETHER, THIRD = "one process", "three oracles", "one oracle alone (a third of the steps)"
 ORACLES, WORDS, PAIRS_PER_STEP, STEPS_PER_ROUND, WRITTEN = 3, 6, 32, 20, 200
 # Small, so that a step takes a tenth of a second of a core; with few tokens, copying words is learnt early.
 SHAPE = {
@@ -58,19 +58,37 @@ SHAPE = {
 LEARNING_RATE, WARMUP = 3e-3, 0.1
 
 
+@dataclass(frozen=True)
+class Arm:
+    """How many parts the pairs are cut into, how many of these learn, and the steps of one process ÷ theirs."""
+
+    parts: int
+    oracles: int
+    share: int
+
+
+ALONE = "one process"
+ARMS = {
+    ALONE: Arm(parts=1, oracles=1, share=1),
+    "one process, a third of the steps": Arm(parts=1, oracles=1, share=ORACLES),
+    "three oracles": Arm(parts=ORACLES, oracles=ORACLES, share=ORACLES),
+    "one oracle alone, a third of the steps": Arm(parts=ORACLES, oracles=1, share=ORACLES),
+}
+
+
 @click.command()
 @click.option("--steps", type=click.IntRange(60), default=1000, show_default=True, help="Of one process.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True)
 def main(steps: int, seeds: int) -> None:
     """Held-out loss, accuracy and error of one process, and of three oracles, at equal tokens."""
-    found: dict[str, list[Found]] = {ALONE: [], TOGETHER: [], THIRD: []}
+    found: dict[str, list[Found]] = {name: [] for name in ARMS}
     for seed in range(seeds):
         task = Task.draw(seed)
-        for arm, results in found.items():
+        for name, arm in ARMS.items():
             began = time.process_time()
-            results.append(task.run(arm, steps))
+            found[name].append(task.run(arm, steps))
             seconds = time.process_time() - began
-            click.echo(f"seed {seed}, {arm}: {results[-1]}, {seconds:.0f} s of processor time", err=True)
+            click.echo(f"seed {seed}, {name}: {found[name][-1]}, {seconds:.0f} s of processor time", err=True)
     click.echo(
         f"{len(task.train)} pairs, {len(task.held_out)} held out, {steps} steps of {PAIRS_PER_STEP}, "
         f"seeds {seeds}; {task.manifest.model.numel:,} weights; torch {torch.__version__}\n"
@@ -78,16 +96,16 @@ def main(steps: int, seeds: int) -> None:
     click.echo(row(["arm", "loss", "accuracy", "error"]))
     click.echo(row(["---"] * 4))
     click.echo(row(["source", "–", "–", f"{task.copied:.2f}"]))
-    for arm, results in found.items():
+    for name, results in found.items():
         click.echo(
-            row([arm, *(mean_of(values) for values in zip(*map(Found.figures, results), strict=True))])
+            row([name, *(mean_of(values) for values in zip(*map(Found.figures, results), strict=True))])
         )
-    for arm in (TOGETHER, THIRD):
-        pairs = zip(found[ALONE], found[arm], strict=True)
+    for name in list(ARMS)[1:]:
+        pairs = zip(found[ALONE], found[name], strict=True)
         ratios = [
             [b / a for a, b in zip(one.figures(), other.figures(), strict=True)] for one, other in pairs
         ]
-        click.echo(row([f"{arm} ÷ {ALONE}", *map(mean_of, zip(*ratios, strict=True))]))
+        click.echo(row([f"{name} ÷ {ALONE}", *map(mean_of, zip(*ratios, strict=True))]))
 
 
 @dataclass(frozen=True)
@@ -141,12 +159,11 @@ class Task:
         """The error of the sources as they are."""
         return _error(*self._written())
 
-    def run(self, arm: str, steps: int) -> Found:
+    def run(self, arm: Arm, steps: int) -> Found:
         """What an arm comes to."""
         torch.manual_seed(self.manifest.seed)
-        parts = [self.train] if arm == ALONE else cut(self.train, ORACLES)
-        updates = steps // len(parts)
-        parts = parts[:1] if arm == THIRD else parts
+        parts = cut(self.train, arm.parts)[: arm.oracles]
+        updates = steps // arm.share
         batches = [
             PairBatches(part, PAIRS_PER_STEP, PAIRS_PER_STEP, self.manifest.seed, str(number))
             for number, part in enumerate(parts)
