@@ -60,7 +60,11 @@ LEARNING_RATE, WARMUP = 3e-3, 0.1
 
 @dataclass(frozen=True)
 class Arm:
-    """How many parts the pairs are cut into, how many of these learn, and the steps of one process ÷ theirs."""
+    """Into how many parts the pairs are cut, how many of these learn, and for how long.
+
+    Attributes:
+        share: one process's steps ÷ those of each oracle of this arm.
+    """
 
     parts: int
     oracles: int

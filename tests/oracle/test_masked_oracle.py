@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from dupt_swarm import Swarm
+from dupt_swarm import Swarm, audit
 from dupt_swarm.evaluator import Evaluator
 from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.manifest import Manifest
@@ -43,7 +43,10 @@ def settings_for(data: Path, rounds: int | None = None) -> OracleSettings:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
-    """What is held out is foretold better, all have the same state, and who comes later trains on from it."""
+    """What is held out is foretold better, all have the same state, and a late joiner trains on from it.
+
+    Somebody who only looks computes the rounds again and comes to the same states.
+    """
     manifest, data = manifest_of(), TOKENIZER.to_bytes()
     texts = [manual_in(tmp_path / f"text {letters}", *letters) for letters in ("ab", "cd", "ef", "lm")]
     create = Swarm.create(manifest, data, weights(manifest), tmp_path / "first", settings("bootstrap"))
@@ -58,6 +61,7 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
         for run in [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]:
             run.result(timeout=120)
         ended = [oracle.status() for oracle in oracles]
+        audited = audit(first.addresses)
         with Swarm.join(first.addresses, tmp_path / "judge", settings("evaluator")) as judging:
             found = Evaluator(judging, EvaluatorSettings(texts[3], device="cpu")).measure()
             record = found.record if found else None
@@ -74,6 +78,7 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
         assert status.latest.loss_nats < status.first.loss_nats - 0.5
         assert status.latest.accuracy is not None and status.latest.nsp_accuracy is not None
         assert status.latest.bits_per_byte is None
+    assert audited and {each.verdict for each in audited} == {"equal"}
     assert late.status().round >= ROUNDS + 2
     assert record is not None and record.accuracy is not None and record.nsp_accuracy is not None
     same = {state.digest for state in states if state.round == ROUNDS}

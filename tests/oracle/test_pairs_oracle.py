@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dupt_swarm import Swarm
+from dupt_swarm import Swarm, audit
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
@@ -50,7 +50,7 @@ def settings_for(folder: Path, first: int, count: int = 400, rounds: int | None 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
-    """The loss on pairs that are held out falls, and all have the same state."""
+    """The loss on held-out pairs falls, all have the same state, and so has who computes the rounds again."""
     manifest, tokenizer = swarm_of()
     parameters = list(build_model(manifest).parameters())
     create = Swarm.create(
@@ -65,10 +65,12 @@ def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
             run.result(timeout=120)
         statuses = [oracle.status() for oracle in oracles]
         digests = {swarm.state.digest for swarm in swarms}
+        audited = audit(first.addresses)
         for swarm in swarms:
             swarm.close()
 
     assert len(digests) == 1
+    assert [(each.round, each.verdict) for each in audited] == [(n, "equal") for n in (1, 2, 3)]
     for status in statuses:
         before, after = status.first, status.latest
         assert status.failed_rounds == 0 and before is not None and after is not None
