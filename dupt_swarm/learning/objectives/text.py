@@ -49,7 +49,7 @@ class LearntFromText(ABC, Generic[Found]):
         self.notes: Sequence[str] = (
             [
                 f"the swarm's tokenizer does not keep text as it is: {tokenizer.lossy}; "
-                "bits per byte are of the text that it keeps"
+                "what is measured is of the text that it keeps"
             ]
             if tokenizer.lossy
             else []

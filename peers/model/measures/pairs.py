@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.generation.overlap import lacks_for_overlap, overlap
 from dupt_swarm.learning.labelled.files import SUPPORTED, LabelledFiles, is_table
+from dupt_swarm.learning.quality import Quality
 from peers.model.measures.report import Machine, Report, finite
 from peers.screen.progress import show_evaluation
 from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.labelled.pairs import Pairs
     from dupt_swarm.models.saved_model import SavedModel
 
 
@@ -24,34 +26,13 @@ def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, 
         UsageError: a stride is given, or a column is renamed that pairs lack.
     """
     from dupt_swarm.learning.evaluation import perplexity
-    from dupt_swarm.learning.generation.beam import BeamSearch
-    from dupt_swarm.learning.generation.translate import translate
-    from dupt_swarm.learning.interruptible import watched
-    from dupt_swarm.learning.labelled.pairs import load_pairs, read_pairs
-    from dupt_swarm.learning.objectives.open import writer_of
-    from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
+    from dupt_swarm.learning.labelled.pairs import load_pairs
 
-    tables = _tables(corpus, chosen)
+    tables, at_once = _tables(corpus, chosen), chosen["batch_size"]
     pairs = load_pairs(tables, saved.tokenizer, saved.manifest.model.context_length)
-    model, at_once = writer_of(saved.build(machine.device)), chosen["batch_size"]
-    lacking, scores = lacks_for_overlap(), dict[str, float]()
-    parts = 1 if lacking else 2
-    with show_evaluation(parts * len(pairs)) as show_pairs:
-
-        def foretelling(done: int, _: int) -> None:
-            machine.threads.adapt()
-            show_pairs(done * at_once)
-
-        def writing(done: int, _: int) -> None:
-            machine.threads.adapt()
-            show_pairs(len(pairs) + done)
-
-        batches = watched(pairs.in_order(at_once), -(-len(pairs) // at_once), foretelling)
-        found = evaluate_pairs(model, batches, machine.device)
-        if not lacking:
-            sources, targets = zip(*read_pairs(tables), strict=True)
-            texts = translate(model, saved.tokenizer, sources, BeamSearch(), at_once=at_once, look=writing)
-            scores = overlap([one.text for one in texts], targets)
+    found = _foretold(saved, pairs, machine, at_once)
+    lacking = lacks_for_overlap()
+    scores = {} if lacking else _overlap(saved, tables, machine, at_once)
     notes = [f"note: chrF and BLEU were not measured: {lacking}"] if lacking else []
     if pairs.truncated:
         notes.append(f"note: {plural(pairs.truncated, 'pair')} cut to the model's context")
@@ -78,6 +59,42 @@ def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, 
         "left_out": pairs.left_out,
     }
     return Report(figures, tree, notes)
+
+
+def _foretold(saved: SavedModel, pairs: Pairs, machine: Machine, at_once: int) -> Quality:
+    """How well the targets are foretold, each token from those before it."""
+    from dupt_swarm.learning.interruptible import watched
+    from dupt_swarm.learning.objectives.open import writer_of
+    from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
+
+    model = writer_of(saved.build(machine.device))
+    with show_evaluation(len(pairs)) as show:
+
+        def look(done: int, _: int) -> None:
+            machine.threads.adapt()
+            show(min(done * at_once, len(pairs)))
+
+        batches = watched(pairs.in_order(at_once), -(-len(pairs) // at_once), look)
+        return evaluate_pairs(model, batches, machine.device)
+
+
+def _overlap(saved: SavedModel, tables: LabelledFiles, machine: Machine, at_once: int) -> dict[str, float]:
+    """chrF and BLEU of what beam search writes for the sources."""
+    from dupt_swarm.learning.generation.beam import BeamSearch
+    from dupt_swarm.learning.generation.translate import translate
+    from dupt_swarm.learning.labelled.pairs import read_pairs
+    from dupt_swarm.learning.objectives.open import writer_of
+
+    sources, targets = zip(*read_pairs(tables), strict=True)
+    model = writer_of(saved.build(machine.device))
+    with show_evaluation(len(sources)) as show:
+
+        def look(done: int, _: int) -> None:
+            machine.threads.adapt()
+            show(done)
+
+        texts = translate(model, saved.tokenizer, sources, BeamSearch(), at_once=at_once, look=look)
+    return overlap([one.text for one in texts], targets)
 
 
 def _tables(corpus: str, chosen: dict[str, Any]) -> LabelledFiles:
