@@ -157,7 +157,7 @@ def _raised(peer: Peer, floors: Mapping[str, Floor]) -> Peer:
 
 
 def of_peers(view: View) -> Iterator[Samples]:
-    """Who is there."""
+    """The peers that are there."""
     states = Counter((peer.record.role, peer.record.state) for peer in view.peers)
     # All of them, those at zero too: an alert cannot compare with a series that is missing.
     every = [(role, state) for role in get_args(PublishedRole) for state in get_args(PeerState)]

@@ -147,7 +147,7 @@ class PeerSummary(_Part):
 
 
 class PeersSummary(_Part):
-    """Who is there."""
+    """The peers that are there."""
 
     total: int
     oracles: int
@@ -171,12 +171,12 @@ class ContributorSummary(_Part):
 
 
 class ContributorsSummary(_Part):
-    """Who has given what, ever."""
+    """What each peer has contributed, ever."""
 
     begins: int = Field(description="the round after which the links begin that are known; 0: all are")
     round: int = Field(description="the last one that is counted")
     tokens: int
-    total: int = Field(description="of whom something counted")
+    total: int = Field(description="peers with a contribution that counted")
     weak: int = Field(description="rounds that less than a quorum has signed")
     listed: list[ContributorSummary] = Field(description=f"the {CONTRIBUTORS_MAX} with the most tokens")
 

@@ -101,7 +101,7 @@ def _sizes() -> Iterator[str]:
     type=click.Choice(("open", "invite")),
     default="open",
     show_default=True,
-    help="Whom the swarm admits: everybody, or who has an invitation (`dupt-peer invite`).",
+    help="Which peers the swarm admits: all, or those with an invitation (`dupt-peer invite`).",
 )
 @click.option("--name", default=None, help="Name of the swarm. [default: the name of the file]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
@@ -302,7 +302,7 @@ class Wanted:
         task: what it is to learn; None: language, as before.
         labels: the task's, divided by commas.
         lm_weight: λ; None: the usual one.
-        admission: whom it admits.
+        admission: which peers it admits.
         offering: text that it offers.
     """
 

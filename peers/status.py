@@ -124,7 +124,7 @@ def cost_table(view: View) -> Table:
 
 
 def refusal_lines(view: View) -> list[str]:
-    """What the peers have refused of others, and whom they leave out, if anything, after an empty line."""
+    """What the peers have refused of others, and which they leave out, if anything, after an empty line."""
     lines = [
         f"{kind} refused since each peer started: {words.reasons(counts)}"
         for kind, counts in view.refusals.items()

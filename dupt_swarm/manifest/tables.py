@@ -321,10 +321,10 @@ class Limits(Table):
 
 
 class Admission(Table):
-    """Whom the swarm admits, and who organises it; docs/decisions/security.md says why."""
+    """Which peers the swarm admits, and its organiser's key; docs/decisions/security.md says why."""
 
     kind: Literal["open", "invite"] = Field(
-        default="open", description="`open`: everybody; `invite`: whom the organiser has invited"
+        default="open", description="`open`: everybody; `invite`: those with an invitation"
     )
     organiser: DigestOrNone = Field(
         default="", description="the organiser's public key, 64 hexadecimal digits; empty: nobody organises"

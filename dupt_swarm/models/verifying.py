@@ -193,7 +193,7 @@ def _check_first(chain: Chain, model: _Model, initial_digest: str) -> None:
         raise VerificationError(f"{problem}; {REMEDY}")
     raise VerificationError(
         f"{problem}; or else the swarm began on a processor of another kind, which draws other weights from "
-        "the seed: then ask somebody whom you trust for the digest of its first state, and give that",
+        "the seed: then ask somebody you trust for the digest of its first state, and give that",
         setting="initial_digest",
     )
 

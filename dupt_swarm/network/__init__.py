@@ -9,10 +9,10 @@ pulling         fetching a state for an observer
 watching        who has given what, by the chain of rounds, for an observer
 auditing        computing past rounds again, likewise, and checking who has signed them
 joining/        connection (what every node has), handshake (manifest, tokenizer), entry, preflight
-admission       whom the swarm admits: everybody, or whom its organiser has invited
+admission       which peers the swarm admits: all, or those with an invitation
 p2p/            the libp2p daemon, how many bytes pass it and how fast they may
 members/        who is there: identity, records and how they spread, membership, liveness
 states/         replica states: the store of our own, exchange of blobs with others, missed rounds
-rounds/         how rounds end: one decision for each state, the two exchanges, whom to follow
+rounds/         how rounds end: one decision for each state, the two exchanges, which link to follow
 reach/          whether others can dial this peer, and relays where they cannot
 """

@@ -1,4 +1,4 @@
-"""Whom a swarm admits: everybody, or whom its organiser has invited."""
+"""Which peers a swarm admits: all, or those that its organiser has invited."""
 
 from __future__ import annotations
 
@@ -157,8 +157,8 @@ class ByInvitation(Admission):
 
     Peers show each other their credentials once before the first call, and again when the other has
     forgotten, because it was started anew. Both learn of each other's revocations on this occasion: each
-    sends a digest of those that it knows, and where the two differ, the statements themselves. Who learns
-    something new tells everybody at once.
+    sends a digest of those that it knows, and where the two differ, the statements themselves. A peer
+    that learns something new tells everybody at once.
     """
 
     def __init__(self, p2p: GuardedP2P, guests: Guests, credential: str, revoked: Path | None = None) -> None:

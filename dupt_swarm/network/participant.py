@@ -221,7 +221,7 @@ class Participant:
         self.announce(RecordUpdate(state="training", round_tokens=left) | self.tally.told)
 
     def on_roll(self, roll: Roll) -> None:
-        """It is known with whom the round is ended."""
+        """The peers with which the round is ended are known."""
         mates = tuple(each.maker for each in roll.brought if each.maker != self._me)
         self.host.tell(GroupFormed(sum(each.tokens for each in roll.brought), mates))
 
@@ -351,7 +351,7 @@ class Participant:
 
     async def _on_newer_state(self) -> None:
         self.deciding.rest()
-        # Who trains or measures adopts a newer state when it is between two steps; others do so at once.
+        # A peer that trains or measures adopts a newer state between two steps; others do so at once.
         if self.connection.settings.role == "bootstrap":
             self._move_on()
 

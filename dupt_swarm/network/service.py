@@ -145,7 +145,7 @@ class NodeService:
         return view
 
     async def _ledger(self) -> Ledger:
-        """Who has given what."""
+        """What each peer has contributed, ever."""
         self._watching = self._watching or Watching(self._observer)
         return await self._watching.ledger()
 

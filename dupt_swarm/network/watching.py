@@ -45,7 +45,7 @@ class _Seen:
 
 
 class Watching:
-    """Who has given what, by a chain that leads to the state that half of the oracles have reached.
+    """What each peer has contributed, by a chain to the state that half of the oracles have reached.
 
     Each link is verified by the electorate of the state before it, and the last one's must be the state's
     own. A whole chain counts as many tokens as the state says. Where the manifest names no first state, that
@@ -178,7 +178,7 @@ class Watching:
             raise ValueError("its links count other tokens than the state")
 
     def _tellers(self, seen: _Seen) -> Sequence[str]:
-        """Who is asked, in this order."""
+        """The peers that are asked, in this order."""
         peers = self._connection.membership.view.peers
         known = [peer.peer_id for peer in by_trust(peers, seen.electorate)]
         initial = self._connection.handshake.peer_ids[:INITIAL_MAX]

@@ -31,7 +31,7 @@ class Address:
 
     Attributes:
         way: how to get there, maybe over relays: ``/ip4/203.0.113.7/tcp/4001``.
-        peer_id: whom it leads to; empty if that is not said.
+        peer_id: the peer that it leads to; empty if that is not said.
     """
 
     way: str
@@ -172,7 +172,7 @@ def join_addresses(initial_peers: Sequence[str], view: View) -> list[str]:
     """An address of each initial peer, at most `ADDRESSES_MAX`; loopback ones only if there are no others.
 
     The records add addresses of the peers that the operator named, but no other peers: a stranger's
-    record must not decide whom newcomers call first.
+    record must not decide which peer newcomers call first.
     """
     told = {peer.peer_id: peer.record.addresses for peer in view.peers}
     given: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from dupt_swarm.node.record import EvaluationRecord, PeerRecord, TaskResult
 Result = TypeVar("Result", EvaluationRecord, TaskResult)
 Name = TypeVar("Name", str, tuple[str, str])
 
-SHOWN_MAX = 4  # of whom others tell ill: anybody can invent more
+SHOWN_MAX = 4  # peers that others accuse: anybody can invent more
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""When a round is to be ended, and with whom."""
+"""When a round is to be ended, and with which peers."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Due:
     def _stragglers(self, contribution: Contribution) -> tuple[Peer, ...]:
         """Oracles that are about to reach our state, as their records tell; those and our own may lag.
 
-        Who has ended the last round with us is one too, if it has said later than that that it is not there.
+        So is a peer that ended the last round with us and whose record since then says that it is not there.
         """
         here = {*(peer.peer_id for peer in self.companions(contribution)), self._swarm.peer_id}
         return self._swarm.view.stragglers(self._swarm.state.swarm_tokens, here)

@@ -166,7 +166,7 @@ class Oracle:
         self._settle()
         self._no_more_rounds.set()
         self._checkpoints.write_final()
-        # Who said stop does not want to wait.
+        # A user that says stop does not want to wait.
         with contextlib.suppress(Abandoned):
             self.held_out.measure()
         self._hand_over()

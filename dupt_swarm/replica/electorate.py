@@ -1,4 +1,4 @@
-"""Who decides which state follows: as every holder of a replica state knows, from the rounds alone.
+"""Which peers decide what state follows: as every holder of a replica state knows, from the rounds alone.
 
 A state's electorate are the peers past probation whose contributions counted in one of the last few rounds,
 but for those who have left. So it breathes with who is there, and nobody's view of who is there enters it.
@@ -14,7 +14,7 @@ from dupt_swarm.fields import PEER_ID
 
 # A peer decides after so many rounds that counted, and until it was in none of the last so many.
 PROBATION_ROUNDS, MEMORY_ROUNDS = 4, 3
-# Who has come in the later half of the time of whoever came first is a junior, for so many rounds at most.
+# A peer that came in the later half of the first one's time is a junior, for so many rounds at most.
 JUNIOR_ROUNDS_MAX = 256
 ROWS_MAX = 512
 

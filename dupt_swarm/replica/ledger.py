@@ -60,7 +60,7 @@ class Ledger:
 
     @cached_property
     def contributors(self) -> int:
-        """How many there are of whom something counted."""
+        """How many peers have contributed something that counted."""
         return sum(entry.rounds > 0 for entry in self.entries)
 
     def place(self, peer_id: str) -> int | None:
@@ -123,7 +123,7 @@ class Bookkeeping:
         for link in found.links:
             self._add(link)
         self._first, self._head = found.first, found.head
-        # Of whom nothing counted comes last, whatever it said.
+        # A peer of which nothing counted comes last, whatever it said.
         ordered = sorted(
             self._entries.values(), key=lambda entry: (not entry.rounds, -entry.tokens, entry.peer_id)
         )

@@ -4,7 +4,7 @@ Ballots run over all attempts to leave one state. Whoever takes part promises fo
 in an earlier one; who leaves the state promises so for all later ones. The coordinator of the ballot proposes
 a choice, for which its promises are evidence; whoever accepts signs for the state that follows. Accepted by a
 quorum of the state's electorate, that is a *link*, and a strong one: while nobody lies no second one leaves
-the state. Who lies can bring about a second only by words that contradict each other: see `contradict`.
+the state. A liar can bring about a second only by words that contradict each other: see `contradict`.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def brought_by(promises: Iterable[Promise]) -> tuple[Brought, ...]:
 
 
 def coordinator_of(electorate: Electorate, state: str, ballot: int) -> str:
-    """Who coordinates a ballot; nobody where nobody decides: by a draw that follows from the state."""
+    """The coordinator of a ballot, drawn from the state; empty where there are no voters."""
     order = _coordinators(electorate.members, state)
     return order[ballot % len(order)] if order else ""
 

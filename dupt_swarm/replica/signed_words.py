@@ -182,7 +182,7 @@ class Words:
         return sign(key, kind, found.model_dump(exclude_defaults=True))
 
     def read(self, data: bytes, type: type[W]) -> W:
-        """Read somebody's, whom its ``maker`` names; a proposal comes without its evidence.
+        """Read those of the peer that ``maker`` names; a proposal comes without its evidence.
 
         Raises:
             ValueError: it is malformed, of another type or another swarm, or its signature is wrong.

@@ -219,7 +219,7 @@ def test_nobody_comes_uninvited(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_who_is_invited_brings_nobody_else(tmp_path: Path) -> None:
+def test_a_peer_that_is_invited_brings_nobody_else(tmp_path: Path) -> None:
     """The record of an uninvited peer is not believed, whoever passes it on, with whosever credential."""
     with invited_swarm(tmp_path) as cluster:
         manifest, addresses = cluster.first.manifest, addresses_of(cluster)

@@ -30,7 +30,9 @@ def camps(
 @pytest.mark.parametrize("how", [GARBLED, FOR_SOME])
 @pytest.mark.parametrize("favoured", [1, 2])
 @pytest.mark.parametrize("coordinates", [False, True])
-def test_who_gives_its_contribution_to_some(camps: Camps, how: str, favoured: int, coordinates: bool) -> None:
+def test_a_peer_that_gives_its_contribution_to_some(
+    camps: Camps, how: str, favoured: int, coordinates: bool
+) -> None:
     """The others get none of it, or garbled: whoever has it passes it on, or it is left out; nobody else's
     is lost. ``favoured``: so many get it."""
 
@@ -49,7 +51,7 @@ def test_who_gives_its_contribution_to_some(camps: Camps, how: str, favoured: in
 
 @pytest.mark.parametrize("coordinates", [False, True])
 @pytest.mark.parametrize("how", [WITHHELD, HOLDS_ALL])
-def test_who_gives_its_contribution_to_nobody(camps: Camps, how: str, coordinates: bool) -> None:
+def test_a_peer_that_gives_its_contribution_to_nobody(camps: Camps, how: str, coordinates: bool) -> None:
     """It is left out of the state that all others bring about, also where it says that it holds everything,
     and gives nothing of it."""
 
@@ -69,7 +71,7 @@ def test_who_gives_its_contribution_to_nobody(camps: Camps, how: str, coordinate
     run(scenario())
 
 
-def test_who_holds_nothing(camps: Camps) -> None:
+def test_a_peer_that_holds_nothing(camps: Camps) -> None:
     """It says that it holds none of the contributions: more than half of the others say that they do."""
 
     async def scenario() -> None:
@@ -83,7 +85,7 @@ def test_who_holds_nothing(camps: Camps) -> None:
     run(scenario())
 
 
-def test_who_proposes_what_it_withholds(camps: Camps) -> None:
+def test_a_peer_that_proposes_what_it_withholds(camps: Camps) -> None:
     """Nobody can compute what follows from that: the next ballot is without it, and nobody else's
     contribution is lost."""
 
@@ -99,7 +101,7 @@ def test_who_proposes_what_it_withholds(camps: Camps) -> None:
     run(scenario())
 
 
-def test_who_contributes_too_much(camps: Camps) -> None:
+def test_a_peer_that_contributes_too_much(camps: Camps) -> None:
     """Thirty times the norm the other way, for four times the tokens: the model goes where others pull."""
 
     async def scenario() -> None:

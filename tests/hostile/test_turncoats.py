@@ -322,7 +322,7 @@ def test_a_member_that_denies_what_it_has_accepted(camps: Camps) -> None:
     run(scenario())
 
 
-def test_who_denies_what_another_has_seen(camps: Camps) -> None:
+def test_a_peer_that_denies_what_another_has_seen(camps: Camps) -> None:
     """The first coordinator has its acceptance and is cut off before anything is decided; in the next ballot
     it denies that. As soon as the first one hears that, it has the proof."""
 

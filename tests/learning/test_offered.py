@@ -182,7 +182,7 @@ def test_a_state_of_something_else_is_refused() -> None:
             OfferedBlocks(shards(3), K, 1, "a").load_state_dict(state)
 
 
-def test_whoever_changes_between_own_text_and_the_swarms_goes_on() -> None:
+def test_a_peer_that_changes_between_own_text_and_the_swarms_goes_on() -> None:
     """The state of each kind of batches is one for the others: what they do not know begins anew."""
     own = Split([np.arange(50_000, 50_000 + 20 * K + 1, dtype="<u2")])
 

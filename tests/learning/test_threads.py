@@ -79,7 +79,7 @@ def test_a_quiet_while_is_counted_without_breaks() -> None:
     assert set(numbers(2, [1.0, 1.0, *[2.0, 2.0, 2.0, 1.0] * 5])[1:]) == {1}
 
 
-def test_who_took_cores_too_early_waits_twice_as_long_the_next_time() -> None:
+def test_a_peer_that_took_cores_too_early_waits_twice_as_long_the_next_time() -> None:
     """Where others need the cores as soon as they are taken, attempts become rare."""
     rule = ThreadRule(2, -1.0, lambda: 0.0)
     raised = []

@@ -152,7 +152,7 @@ def test_an_id_is_found_before_a_name() -> None:
     assert "6 ada 950" in " ".join(Tags(site.page("peer=ada")).text.split())
 
 
-def test_whose_work_counted_for_nothing_has_no_place() -> None:
+def test_a_peer_whose_work_counted_for_nothing_has_no_place() -> None:
     """It is not listed; whoever looks for it sees that there was something."""
     ledger = Ledger(0, 3, (Entry("QmGiver", 10, 1, 0, 3, 3), Entry("QmDropped", 0, 0, 2, 0, 0)), weak=1)
     site = site_of(replace(seen(peer("a")), ledger=ledger))
@@ -163,7 +163,7 @@ def test_whose_work_counted_for_nothing_has_no_place() -> None:
 
 
 @pytest.mark.parametrize("sought", ["QmNobody", "e", "<script>", "a" * 5000, "%00"])
-def test_who_has_given_nothing_is_not_found(sought: str) -> None:
+def test_a_peer_that_has_given_nothing_is_not_found(sought: str) -> None:
     """It is said, and what somebody typed stays text."""
     page = site_of(replace(seen(peer("a")), ledger=LEDGER)).page(urlencode({"peer": sought}))
     assert "has counted" in page
@@ -254,7 +254,7 @@ def test_what_was_refused() -> None:
     assert "refused" not in Tags(site_of(snapshot).page()).text
 
 
-def test_who_has_contradicted_itself() -> None:
+def test_a_peer_that_has_contradicted_itself() -> None:
     """Its id, and how many leave it out."""
     snapshot = seen(peer("a", exposed=("QmLiar", "QmBad")), peer("b", exposed=("QmLiar",)))
     text = " ".join(Tags(site_of(snapshot).page()).text.split())

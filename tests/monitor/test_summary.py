@@ -173,7 +173,7 @@ def test_nobody_owns_every_share() -> None:
     assert summary.tokens_per_second == pytest.approx(8000.0)
 
 
-def test_who_does_not_train_has_no_share() -> None:
+def test_a_peer_that_does_not_train_has_no_share() -> None:
     """The speed that a paused oracle had counts no more."""
     summary = summary_of(
         seen(peer("a", tokens_per_second=10.0), peer("b", tokens_per_second=99.0, state="paused"))

@@ -94,7 +94,7 @@ def test_each_shows_its_invitation_once(stations) -> None:
     run(scenario)
 
 
-def test_who_was_started_anew_is_shown_it_again(stations) -> None:
+def test_a_peer_that_was_started_anew_is_shown_it_again(stations) -> None:
     """A call is refused once and repeated; a stream is refused, and the next one passes."""
 
     async def scenario() -> None:
@@ -174,7 +174,7 @@ def _anybody():
     return Anybody()
 
 
-def test_who_comes_is_told_why_nobody_admits_it(stations) -> None:
+def test_a_peer_that_comes_is_told_why_nobody_admits_it(stations) -> None:
     """When all first peers refuse it the error has the reason; when one admits it, there is none."""
 
     async def scenario() -> None:

@@ -221,7 +221,7 @@ def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
     run(scenario)
 
 
-def test_whoever_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
+def test_a_peer_that_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
     """Where no initial peer tells what it has, only what half of the oracles have is taken away."""
     honest, lie = state_of(2), state_of(9)
 

@@ -28,7 +28,7 @@ def token_of(uses: int = 2, seconds: float = 1e9, swarm_id: str = SWARM) -> Toke
     return Token.new(KEY, swarm_id, uses, seconds)
 
 
-def test_who_shows_a_credential_is_admitted(guests: Guests) -> None:
+def test_a_peer_that_shows_a_credential_is_admitted(guests: Guests) -> None:
     """Before that it is not; whoever is keeps it without showing it again."""
     assert guests.objection("a") == guests.admit("a", "") == "no credential was shown"
     assert guests.admit("a", token_of().credential("a")) == ""

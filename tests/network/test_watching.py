@@ -163,7 +163,7 @@ def test_more_pages_than_are_told_at_once(kept, stations, make_peer, monkeypatch
     look_on(scenario, kept, stations, make_peer)
 
 
-def test_who_tells_another_chain_is_passed_over(kept, stations, make_peer) -> None:
+def test_a_peer_that_tells_another_chain_is_passed_over(kept, stations, make_peer) -> None:
     """It does not lead to the state that half of the oracles have, or not with that one's electorate."""
     other = kept.branch(2)
     other.end_round(torch.full((NUMEL,), 0.5), weak=True)

@@ -187,7 +187,7 @@ def test_refusals(make_peer) -> None:
     assert View(5.0, (make_peer("a"),)).refusals == {}
 
 
-def test_who_is_exposed(make_peer) -> None:
+def test_a_peer_that_is_exposed(make_peer) -> None:
     """By how many of the peers, the most at first; what one says twice counts once."""
     liar, other = "QmLiar", "QmVictim"
     view = View(

@@ -56,7 +56,7 @@ def test_short_rounds_have_few_blocks(part: float, blocks: int | None) -> None:
     assert set(measured.calls) == ({blocks} if blocks else set())
 
 
-def test_who_is_told_to_stop_does_not_look() -> None:
+def test_a_peer_that_is_told_to_stop_does_not_look() -> None:
     """It accepts, and the model is as before."""
     measured = Measured()
 

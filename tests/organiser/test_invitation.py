@@ -91,14 +91,14 @@ def test_nobody_extends_an_invitation() -> None:
     ],
     ids=["none", "nonsense", "empty", "characters", "cut", "expired", "another swarm", "forged"],
 )
-def test_who_is_not_invited_is_told_why(text: str, complaint: str) -> None:
+def test_a_peer_that_is_not_invited_is_told_why(text: str, complaint: str) -> None:
     """Without a token that counts nobody joins; the error has the reason, the remedy and exit code 12."""
     with pytest.raises(AdmissionError, match=f"admits by invitation.*(?:{complaint})") as caught:
         check_invited(MANIFEST, text)
     assert (caught.value.exit_code, caught.value.settings) == (12, ("invitation",))
 
 
-def test_who_is_invited_may_join() -> None:
+def test_a_peer_that_is_invited_may_join() -> None:
     """A token that counts passes, and an open swarm asks for none."""
     check_invited(MANIFEST, str(token_of()))
     check_invited(tiny_manifest(), "")

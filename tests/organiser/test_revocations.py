@@ -86,7 +86,7 @@ def test_a_file_keeps_all_that_was_ever_added(tmp_path: Path) -> None:
     assert path.read_text() == damaged
 
 
-def test_who_adds_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
+def test_a_peer_that_adds_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
     """`dupt-peer revoke` and a bootstrap write the same file."""
     path = tmp_path / "revoked"
     ids = [bytes([number]) * 8 for number in range(24)]

@@ -78,7 +78,7 @@ def test_it_saves_whenever_its_own_state_has_changed(
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_who_comes_hears_what_the_organiser_attests(manifest: Manifest, tmp_path: Path) -> None:
+def test_a_peer_that_comes_hears_what_the_organiser_attests(manifest: Manifest, tmp_path: Path) -> None:
     """Signed where the key is, in the first peer's own process, and passed on by its node."""
     with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
         cluster.end_round()

@@ -70,7 +70,7 @@ def test_a_dead_address_is_grave_only_if_no_other_answers() -> None:
     assert both == {"libp2p": True, f"peer {ADDRESS}": None, f"peer {OTHER}": True, "reachable": None}
 
 
-def test_who_is_not_invited_is_rejected() -> None:
+def test_a_peer_that_is_not_invited_is_rejected() -> None:
     """Where the swarm admits by invitation there is a line for it; a rejection has its own exit code."""
     answers = {ADDRESS: answer()}
     found = {

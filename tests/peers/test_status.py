@@ -59,7 +59,7 @@ def test_what_was_refused(make_peer: Callable[..., Peer]) -> None:
     ]
 
 
-def test_who_is_left_out(make_peer: Callable[..., Peer]) -> None:
+def test_a_peer_that_is_left_out(make_peer: Callable[..., Peer]) -> None:
     """By name and by how many, so that one peer's word is seen to be one."""
     seen = View(0.0, (make_peer("a", exposed=("QmLiar",)), make_peer("b")))
     assert refusal_lines(seen) == [

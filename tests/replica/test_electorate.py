@@ -38,7 +38,7 @@ def test_a_quorum_is_more_than_half(founded) -> None:
     assert not founded.is_quorum(["a", "x", "y", "z"])
 
 
-def test_who_has_left_is_not_counted(founded) -> None:
+def test_a_peer_that_has_left_is_not_counted(founded) -> None:
     """With two of three gone the third decides, and with all gone nobody does."""
     assert not founded.is_quorum(["c"], left=["a"])
     assert founded.is_quorum(["c"], left=["a", "b"])
@@ -52,14 +52,14 @@ def test_a_newcomer_is_on_probation(founded) -> None:
     assert "new" in after(founded, *rounds)
 
 
-def test_who_counts_in_no_round_decides_no_longer(founded) -> None:
+def test_a_peer_that_counts_in_no_round_decides_no_longer(founded) -> None:
     """After a few rounds; one round that counts brings it back, however long it was away."""
     gone = after(founded, *[["a", "b"]] * MEMORY_ROUNDS)
     assert gone.members == {"a", "b"}
     assert after(gone, *[["a", "b"]] * 200, FOUNDERS).members == set(FOUNDERS)
 
 
-def test_who_leaves_decides_no_longer(founded) -> None:
+def test_a_peer_that_leaves_decides_no_longer(founded) -> None:
     """From the next state on, also if its contribution counted once more."""
     assert founded.after(FOUNDERS, left=["c"]).members == {"a", "b"}
 

@@ -72,7 +72,7 @@ def test_its_hashes_are_those_of_its_bytes(manifest: Manifest, before: ReplicaSt
     assert state.digest != before.digest
 
 
-def test_who_decides_next_follows_from_the_round(manifest: Manifest, before: ReplicaState) -> None:
+def test_a_peer_that_decides_next_follows_from_the_round(manifest: Manifest, before: ReplicaState) -> None:
     """From who counted in it, who has left, and whether it was a weak one: each gives another digest."""
     before = replace(before, electorate=Electorate(2).after("abc", weak=True))
     found = {}

@@ -185,7 +185,7 @@ def test_what_a_round_is_computed_from(make_manifest, state, values) -> None:
 
 
 @pytest.mark.parametrize("weak", [False, True])
-def test_who_decides_next_is_what_the_link_says(manifest, state, values, weak: bool) -> None:
+def test_a_peer_that_decides_next_is_what_the_link_says(manifest, state, values, weak: bool) -> None:
     """Who has left in it, and whether it is a weak one, are in the state that follows."""
     blobs = blobs_of(contribution_form(manifest, NUMEL), state, values[:2])
     link = link_of(state, blobs, ("b",), weak=weak)
@@ -194,7 +194,7 @@ def test_who_decides_next_is_what_the_link_says(manifest, state, values, weak: b
     assert after.electorate.members == ({"a"} if weak else {"a", "c"})
 
 
-def test_whoever_is_dropped_has_not_counted(manifest, state, values) -> None:
+def test_a_peer_that_is_dropped_has_not_counted(manifest, state, values) -> None:
     """Who brings what is unsound is no part of the state that follows."""
     nan = torch.full((NUMEL,), float("nan"))
     blobs = blobs_of(contribution_form(manifest, NUMEL), state, [*values[:2], nan])

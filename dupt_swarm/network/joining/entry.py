@@ -71,11 +71,11 @@ class Hearsay:
 
 
 STATE_SECONDS = 60.0
-# So long only those are believed whom the organiser names, where it has named any.
+# For so long only peers that the organiser names are believed, where it has named any.
 ATTESTED_SECONDS = 15.0
 SEARCH_SECONDS = 0.5
 NO_MAJORITY = (
-    "no state is held by more than half of the initial peers; name more of them, or only those whom you trust"
+    "no state is held by more than half of the initial peers; name more of them, or only those that you trust"
 )
 
 
@@ -106,7 +106,7 @@ async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, 
 async def enter_dht(p2p: P2P, reached: list[str], *, client_mode: bool) -> DHTNode:
     """A DHT node with the peers at ``reached`` as its first neighbours; a client only queries others.
 
-    It is where peers meet: whoever joins comes to know the neighbours of those whom it was told of. Nothing
+    It is where peers meet: whoever joins comes to know the neighbours of those that it was told of. Nothing
     is stored in it (`p2p.dht_messages`).
     """
     return await DHTNode.create(
@@ -154,7 +154,7 @@ async def find_state(
 ) -> tuple[ReplicaState, str]:
     """Fetch the state that those have who are believed, until it can be had.
 
-    Who does not know a voter yet believes those whom the organiser names as such, if the initial peers pass
+    A peer that knows no voter yet believes those that the organiser names as such, if the initial peers pass
     its word on; or else most of the initial peers; or where none of them tells which state it has, half of
     the oracles at work.
 
@@ -211,7 +211,7 @@ class _Claim:
 
 
 def _attested_claims(view: View, attested: Attestation) -> list[_Claim]:
-    """Where more than half of those are whom the organiser names, and the state that it has named itself."""
+    """The state of more than half of the named voters, then the one that the organiser has named."""
     records = [peer.record for peer in view.peers if peer.peer_id in attested.voters]
     told = Counter((record.state_digest, record.swarm_tokens) for record in records)
     word = "as its organiser attests"

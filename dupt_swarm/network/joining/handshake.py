@@ -40,7 +40,7 @@ class Handshake:
 
     @property
     def peer_ids(self) -> list[str]:
-        """Who answered."""
+        """The peers that answered."""
         return list(self.hellos)
 
     @property
@@ -71,12 +71,12 @@ async def discover(run_dir: Path, initial_peers: tuple[str, ...], swarm_id: str)
 async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Sequence[str]) -> Handshake:
     """Ask the peers at ``addresses`` (none for the first peer) who they are.
 
-    Who has another manifest is left out, and the log says so: than ours, if we have one, than that of the
-    swarm expected, or else than more than half of those who answered.
+    A peer with another manifest is left out, and the log says so. The manifest that counts is ours, if we
+    have one, that of the swarm expected, or else that of more than half of the peers that answered.
 
     Raises:
         UnreachableError: none is a peer of a swarm.
-        ManifestError: all differ from ours or from the swarm expected, or nothing says whom to believe.
+        ManifestError: all differ from ours or from the swarm expected, or nothing says which to believe.
     """
     hellos = await _greet(exchange, addresses)
     offers = {peer_id: Manifest.from_bytes(hello.manifest.encode()) for peer_id, hello in hellos.items()}

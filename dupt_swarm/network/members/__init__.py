@@ -1,4 +1,4 @@
-"""Who is in the swarm.
+"""The members of the swarm.
 
 identity        the RSA key that makes the peer id and signs records, also of who only looks
 records         the records that this peer knows: signed, checked, so many at most
@@ -6,6 +6,6 @@ gossip          how records spread: pushed, passed on, and pulled
 membership      publishes our record, reads everybody's
 standing        what is known of a peer, and what rounds make of it
 attendance      who comes to rounds, and whose word is not believed for a while
-dialling        whom to dial at addresses that others told, and again when neighbours are gone
+dialling        which peers to dial at addresses that others told, and again when neighbours are gone
 liveness        detects dead peers by their refused connections
 """

@@ -1,4 +1,4 @@
-"""Who comes to rounds, so that they wait for it, and whose word is not believed for a while.
+"""Which peers come to rounds, so that rounds wait for them, and whose word is not believed for a while.
 
 Not waited for is who never comes, or comes and brings nothing.
 """
@@ -26,7 +26,7 @@ class Attendance:
 
     A group is complete as soon as all are there that are waited for; a record of somebody who never comes
     would cost each round its whole time for finding the group, and one who comes without a contribution the
-    time for collecting it. Both count alike. Who was in a round with one is waited for again.
+    time for collecting it. Both count alike. A peer that was in a round with us is waited for again.
     """
 
     def __init__(

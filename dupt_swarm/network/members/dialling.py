@@ -1,4 +1,4 @@
-"""Whom to dial at addresses that others told: a record may name anybody's.
+"""Which peers to dial at addresses that others told: a record may name anybody's.
 
 Each peer reads all records, so whatever one makes a peer dial, it makes the whole swarm dial.
 """

@@ -146,7 +146,7 @@ def _fields(data: bytes, *types: type) -> list[Any]:
 
 @dataclass(frozen=True)
 class Acquaintances:
-    """Whom this peer deals with, by their ids.
+    """The peers that this one deals with, by their ids.
 
     Attributes:
         met: those that it has met, whether they are there or not.
@@ -243,7 +243,7 @@ class Gossip:
                     await self.ask(random.choice(choice))
 
     async def partners(self) -> set[str]:
-        """Whom to ask now: one that was met, and one that is known."""
+        """The peers to ask now: one that was met, and one that is known."""
         met, known, _ = await self._choices()
         return {random.choice(choice) for choice in (met, known) if choice}
 
@@ -315,7 +315,7 @@ class Gossip:
         return [peer for peer in met if peer in connected] or met, known, sorted(connected)
 
     async def _connected(self) -> list[str]:
-        """Those of whom a record is known."""
+        """The peers with a known record."""
         connected = [str(peer.peer_id) for peer in await self._p2p.list_peers()]
         return [peer for peer in connected if peer != self._own_id and self._records.of(peer) is not None]
 
@@ -354,7 +354,7 @@ def _name(peer_id: str) -> bytes:
 async def ask_regularly(
     partners: Callable[[], Awaitable[Collection[str]]], ask: Callable[[str], Awaitable[None]]
 ) -> None:
-    """Every few seconds let ``ask`` ask those whom ``partners`` names then; whoever fails does so alone."""
+    """Every few seconds let ``ask`` ask those that ``partners`` names then; whoever fails does so alone."""
     while True:
         await asyncio.sleep(ASK_SECONDS * random.uniform(0.5, 1.5))
         with suppress(Exception):  # p2pd may be about to be replaced

@@ -21,8 +21,8 @@ class FailureDetector:
     """Dials the oracles to which this peer has no connection; one that refuses is taken for dead.
 
     Otherwise each death would cost the next round the whole time for finding the group. Silence proves
-    nothing, a refusal does: nobody listens there any more. Who lives after all is believed again with its
-    next record.
+    nothing, a refusal does: nobody listens there any more. A peer that lives after all is believed again
+    with its next record.
     """
 
     def __init__(self, dialler: Dialler, member: Membership) -> None:

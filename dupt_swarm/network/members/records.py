@@ -137,7 +137,7 @@ class Records:
         self._known = {peer: each for peer, each in self._known.items() if each.expires > now}
 
     def _look_at(self, data: bytes) -> tuple[str, float]:
-        """Who is said to have signed ``data``, and when it expires: nothing is verified yet."""
+        """The peer named as signer of ``data``, and when it expires: nothing is verified yet."""
         if len(data) > RECORD_BYTES_MAX:
             raise RefusedRecordError("size")
         try:

@@ -52,7 +52,7 @@ def check_dht_message(message: Any, sender: bytes, refused: Counter[str]) -> Non
 
 
 def _check_place(message: Any, sender: bytes, refused: Counter[str]) -> None:
-    """Who stands elsewhere than its peer id says comes into no routing table."""
+    """A node whose DHT id is not that of its peer id comes into no routing table."""
     if not is_rsa_id(sender) or message.peer.node_id != place_of(sender):
         refused["place"] += 1
         message.ClearField("peer")

@@ -86,7 +86,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     neither counted nor limited.
 
     Attributes:
-        admission: who may call, and whom this peer calls on; everybody until the manifest is known.
+        admission: which peers may call and be called; everybody until the manifest is known.
         bandwidth: what this peer may send and receive.
         limits: of what each peer may ask.
         refused: how much of what others sent was refused, by reason; see `REFUSED_MESSAGES`.
@@ -301,7 +301,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     ) -> None:
         """As inherited."""
         bounds = bounds_of(name)
-        # Who sends one request says at once that it sends no more.
+        # A caller with one request says at once that it sends no more.
         frames_due, seconds = (2, REQUEST_SECONDS) if name in self._single_requests else (1, FIRST_SECONDS)
 
         async def guarded(info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

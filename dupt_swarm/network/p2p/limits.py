@@ -1,4 +1,4 @@
-"""Who may call this peer, and how much each may ask: by itself, and all together that are no members."""
+"""Which peers may call this one, and how much each may ask; strangers share a limit besides."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class PeerLimits:
 
     Attributes:
         members: ids of the peers whose records are known.
-        invited: ids of those whom an organiser has invited, where somebody does: they count as members.
-        mates: ids of those with whom a round is being ended: what they get goes first.
+        invited: ids of those with an invitation, where the swarm has an organiser: they count as members.
+        mates: ids of those that a round is being ended with: what they get goes first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

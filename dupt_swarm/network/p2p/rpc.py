@@ -97,11 +97,11 @@ def blamed_on_caller() -> Iterator[None]:
 
 
 class Callers(Enum):
-    """Who may call a method."""
+    """Which peers may call a method."""
 
     ANYBODY = auto()
     ADMITTED = auto()  # by the swarm's admission; in an open swarm everybody is
-    MEMBERS = auto()  # those whom the service names, such as the members of a round
+    MEMBERS = auto()  # those that the service names, such as the members of a round
 
 
 class Packed(Protocol):

@@ -107,9 +107,9 @@ async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -
     """Find out how others can call the peer whose first daemon is ``p2p``.
 
     Initial peers are asked to dial back, and those at ``known`` where they are few; what more than half of
-    those say that see where it comes from counts. Who cannot be dialled uses them, and peers that they know,
-    as relays; who can be dialled at a public address relays for others. If nobody is there to ask, it counts
-    as dialled: whoever finds it has done so.
+    those say that see where it comes from counts. A peer that cannot be dialled uses them, and peers that
+    they know, as relays; one that can be dialled at a public address relays for others. If nobody is there to
+    ask, it counts as dialled: whoever finds it has done so.
     """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))

@@ -136,7 +136,7 @@ class PartReducer:
         return await asyncio.shield(average)
 
     def late(self, seconds: float) -> list[str]:
-        """Senders for whom most have waited for longer than so many seconds, over all parts.
+        """Senders that most have waited for longer than so many seconds, over all parts.
 
         Of two, neither is most.
         """
@@ -319,7 +319,7 @@ class AllReduce:
         self.missing.discard(self._me)
 
     async def _leave_out_late(self) -> None:
-        """Go on without who never came, or for whom most have waited half of the round's time.
+        """Go on without members that never came, or that most have waited for half of the round's time.
 
         Else one slow member would have each round time out, for all. Until cancelled.
         """

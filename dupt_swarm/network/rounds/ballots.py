@@ -11,8 +11,8 @@ coordinates, by a draw that follows from the state::
     Report(promise, held, accepted) ──────────────►  of a quorum: the link
                                     ◄──────────────  Answer(link)
 
-A coordinator that dies, stalls or lies: the next ballot, when time is up or most of the others are there. Who
-is not of the electorate takes part with what it brings, and decides nothing.
+A coordinator that dies, stalls or lies: the next ballot, when time is up or most of the others are there. A
+peer outside the electorate takes part with what it brings, and decides nothing.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Ballots:
 
     @property
     def coordinator(self) -> str:
-        """Who coordinates the present ballot; nobody where nobody decides."""
+        """The coordinator of the present ballot; empty where there are no voters."""
         return coordinator_of(self.electorate, self.state, self.ballot)
 
     @property

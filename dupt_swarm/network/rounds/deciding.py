@@ -104,7 +104,7 @@ class Deciding:
         present: that of the state at which it is; None: it takes no part.
         accepts: judges what was computed.
         on_left: hears how each state was left.
-        on_roll: hears with whom each is being left; see `Session`.
+        on_roll: hears with which peers each is being left; see `Session`.
     """
 
     def __init__(

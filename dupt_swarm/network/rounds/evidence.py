@@ -1,4 +1,4 @@
-"""Who has said what about one state: words that contradict each other are proof against their maker."""
+"""What each peer has said about one state: words that contradict each other are proof against their maker."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from dupt_swarm.replica.state import ReplicaState
 
 # So long a stranger may tell its links, and whoever decides, or did.
 STRANGER_SECONDS, TELLING_SECONDS = 60.0, 600.0
-# Who has told nothing that leads on is asked again after so long, at first and at the latest.
+# A peer that told nothing that leads on is asked again after so long, at first and at the latest.
 FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
 
 logger = logging.getLogger(__name__)

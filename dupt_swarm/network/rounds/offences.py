@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class Acquaintances(Protocol):
-    """Whom this peer deals with."""
+    """The peers that this one deals with."""
 
     @property
     def voters(self) -> Collection[str]:
@@ -64,7 +64,7 @@ class Offences:
     """
 
     def __init__(self, swarm_id: str, acquaintances: Acquaintances, path: Path | None = None) -> None:
-        """Read ``path`` if it exists, and leave those out against whom it has proofs; None: keep no file."""
+        """Read ``path`` if it exists, and leave out peers that it has proofs against; None: keep no file."""
         self._swarm_id, self._acquaintances, self._path = swarm_id, acquaintances, path
         self._voters: dict[str, Proof] = {}
         self._others: dict[str, Proof] = {}
@@ -86,7 +86,7 @@ class Offences:
         return [proof for peer, proof in self.proofs.items() if name_of(peer) in names]
 
     def wanted(self, names: Collection[bytes]) -> list[bytes]:
-        """Those of these names against whom this peer would take a proof."""
+        """The names that this peer would take a proof against."""
         unknown = set(names).difference(self.names)
         if not unknown:
             return []
@@ -135,7 +135,7 @@ class Offences:
         self._voters[proof.offender] = proof
 
     def _note_voters(self) -> None:
-        """Who was none when it was exposed may have become one, where nobody knew."""
+        """A peer that was no voter when it was exposed may have become one, where nobody knew."""
         for peer_id in [peer for peer in self._others if peer in self._acquaintances.voters]:
             self._voters[peer_id] = self._others.pop(peer_id)
 
@@ -185,7 +185,7 @@ class Offences:
 
 
 def name_of(peer_id: str) -> bytes:
-    """Short, to say against whom one has a proof."""
+    """A short name of a peer, to say that one has a proof against it."""
     return short_name(peer_id.encode())
 
 
@@ -199,8 +199,8 @@ class ProofsMessage:
     """What two peers tell each other, in a request as in an answer.
 
     Attributes:
-        known: names of those against whom the sender has a proof.
-        wanted: names of those against whom it would like to have one.
+        known: names of those that the sender has a proof against.
+        wanted: names of those that it would like to have one against.
         proofs: that the other one wanted, still to be checked; empty: what was there cannot be one.
     """
 
@@ -228,10 +228,10 @@ class ProofsMessage:
 
 
 class Accusing:
-    """Tells others against whom this peer has proofs, and gives and takes those that one of the two lacks.
+    """Tells others which peers this one has proofs against; gives and takes those that one of the two lacks.
 
-    Names come first, so that nothing is sent twice. Who asks brings as well as takes: it may be the only one
-    that saw both words, and one that nobody can call.
+    Names come first, so that nothing is sent twice. A peer that asks brings as well as takes: it may be the
+    only one that saw both words, and one that nobody can call.
     """
 
     def __init__(self, p2p: GuardedP2P, swarm_id: str, offences: Offences) -> None:

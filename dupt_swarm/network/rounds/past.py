@@ -25,7 +25,7 @@ from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 
 LOOK_SECONDS = 5.0
-# Who tells no past is asked again after so long, at first and at the latest: it may come to know it.
+# A peer that tells no past is asked again after so long, at first and at most: it may come to know it.
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
 TELLING_SECONDS = 3600.0  # of one peer
 
@@ -36,7 +36,7 @@ class Past:
     """Learns the links before our chain, in the background."""
 
     def __init__(self, history: History, member: Membership, exchange: Exchange, manifest: Manifest) -> None:
-        """The ``history`` gets them, of those whom ``member`` knows."""
+        """The ``history`` gets them, of the peers that ``member`` knows."""
         self._history, self._member, self._exchange, self._manifest = history, member, exchange, manifest
         self._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
 

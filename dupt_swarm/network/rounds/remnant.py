@@ -61,7 +61,7 @@ class Remnant:
 
     @property
     def coordinator(self) -> str:
-        """Who coordinates now, as far as we see."""
+        """The coordinator of now, as far as we see."""
         return self._here.coordinator
 
     @property
@@ -252,7 +252,7 @@ class Remnant:
         return (link.choice.id, link.outcome) == (mine.choice, mine.outcome)
 
     def _is_sound(self, proposal: Proposal) -> bool:
-        """Whether it may be signed: it is of the one whom we ask, and names what was stated."""
+        """Whether it may be signed: it is of the peer that we ask, and names what was stated."""
         choice = proposal.choice
         stated = {each.brought for each in proposal.promises if each.leaves and each.state == self.state}
         return (

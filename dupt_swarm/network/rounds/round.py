@@ -76,7 +76,7 @@ class Round:
 
     @property
     def coordinator(self) -> str:
-        """Whom to tell our report; nobody, while there is nothing to tell."""
+        """The peer to tell our report; empty while there is nothing to tell."""
         coordinator = self.part.coordinator
         return "" if self._is_idle or coordinator == self.ballots.me else coordinator
 
@@ -139,7 +139,7 @@ class Round:
         self.part.link = self.part.link or link
 
     def leave(self) -> Report:
-        """Say our last word on this state, as we stop; whom it is told counts us no more."""
+        """Say our last word on this state, as we stop; peers that hear it count us no more."""
         self.ballots.leave()
         return self.ballots.report()
 

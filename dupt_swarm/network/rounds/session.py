@@ -45,7 +45,7 @@ class Others(Protocol):
         """Those that are on their way to it."""
 
     def present(self, state: str) -> Collection[str]:
-        """Those at this state, also those for whom nobody waits."""
+        """The peers at this state, also those that nobody waits for."""
 
     @property
     def gone(self) -> Collection[str]:
@@ -88,7 +88,7 @@ class Session:
         companions: ids of the others that were there.
         rejected: set once a ballot has failed in which we have refused what was proposed.
         overflows: whether we have refused it because it leads to no finite state.
-        on_roll: hears once, with whom we end the round, as far as is known then.
+        on_roll: hears once with which peers we end the round, as far as is known then.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Session:
         self.desk.tell()
 
     def leave(self) -> ReportMessage:
-        """Our last word on this state, for whom it is told."""
+        """Our last word on this state, as a report."""
         return ReportMessage.of(self.round.leave())
 
     # What an exchange sees; see `Floor`.
@@ -283,7 +283,7 @@ class Session:
     async def _judge_forever(self) -> None:
         while True:
             choice = self.round.to_judge
-            # Who has refused one looks at the next with new work.
+            # A peer that has refused one looks at the next with new work.
             if choice is None or self.rejected.is_set():
                 await self.change(TICK_SECONDS)
                 continue

@@ -16,7 +16,7 @@ class Stock:
     """One member's.
 
     Attributes:
-        members: ids of the electorate, for whom there always is a place.
+        members: ids of the electorate, which always have a place.
         held: digests of those that are here.
         held_by: of those that are with another peer, by its id, as far as it has said so.
         lasting: whether what is held in one ballot is held in the next one too. It is not where contributions

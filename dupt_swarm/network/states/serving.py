@@ -129,6 +129,6 @@ class UploadSlots:
         return False
 
     def _forget_asking(self) -> None:
-        """Who does not ask any more has gone elsewhere."""
+        """A fetcher that no longer asks has gone elsewhere."""
         oldest = self._clock() - ASKING_SECONDS
         self._asking = {peer: asked for peer, asked in self._asking.items() if asked > oldest}

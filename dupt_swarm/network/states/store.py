@@ -80,7 +80,7 @@ class StateStore:
         self._previous, self._state, self.newer = self._state, state, None
 
     def forget_previous(self) -> None:
-        """Who has not begun to fetch the last state gets this one: the next one needs the memory."""
+        """Fetchers that have not begun get this state and not the last: the next one needs the memory."""
         self._previous = None
 
     def keep_in(self, vectors: SharedVectors) -> None:

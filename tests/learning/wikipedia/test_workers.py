@@ -69,7 +69,7 @@ def test_an_article_that_takes_too_long_ends_its_process(
 
 
 @pytest.mark.usefixtures("program")
-def test_who_stops_asking_waits_for_nobody() -> None:
+def test_a_peer_that_stops_asking_waits_for_nobody() -> None:
     """Also where a process never answers."""
     with Workers() as workers:
         assert next(workers.map(enumerate(map(request, ["a", HUNG, HUNG])))) == (0, "A")

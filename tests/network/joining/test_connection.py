@@ -31,7 +31,9 @@ def token() -> Token:
 
 @pytest.mark.parametrize("others", [("admitted", "revoked", "silent"), ("revoked", "silent")])
 @pytest.mark.parametrize("alone", [False, True])
-def test_who_is_not_admitted_has_no_say(stations, tmp_path: Path, others: tuple[str, ...], alone) -> None:
+def test_a_peer_that_is_not_admitted_has_no_say(
+    stations, tmp_path: Path, others: tuple[str, ...], alone
+) -> None:
     """Also where it has answered: its hello needs no invitation. Where that leaves nobody, we go on alone."""
     revoked, list_of_revoked = token(), tmp_path / "revoked.bin"
     ended = revocations.revoke([revoked.invitation.id], ORGANISER, MANIFEST.swarm_id)

@@ -31,14 +31,14 @@ def hold(book: Attendance, companions: list[str], came: list[str]) -> tuple[str,
     return awaited
 
 
-def test_who_never_comes_is_waited_for_a_few_times(book) -> None:
+def test_a_peer_that_never_comes_is_waited_for_a_few_times(book) -> None:
     """The others are waited for all the same."""
     waits = [hold(book, ["ada", "phantom"], ["ada"]) for _ in range(10)]
     assert waits == [("ada", "phantom")] * TOLERATED + [("ada",)] * (10 - TOLERATED)
     assert book._refused == {"absent": 10 - TOLERATED}
 
 
-def test_who_comes_is_waited_for_again(book) -> None:
+def test_a_peer_that_comes_is_waited_for_again(book) -> None:
     """An honest peer that was slow a few times is back as soon as it was in a group once."""
     for _ in range(5):
         hold(book, ["ada", "slow"], ["ada"])
@@ -46,7 +46,7 @@ def test_who_comes_is_waited_for_again(book) -> None:
     assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada", "slow")
 
 
-def test_who_was_there_before_is_waited_for_longer(book) -> None:
+def test_a_peer_that_was_there_before_is_waited_for_longer(book) -> None:
     """A mate may miss more rounds than somebody that nobody has ever met."""
     hold(book, ["ada", "eve"], ["ada", "eve"])
     waits = [hold(book, ["ada", "eve"], ["ada"]) for _ in range(10)]
@@ -93,7 +93,7 @@ def test_memory_is_bounded(book, monkeypatch) -> None:
     assert len(book._missed) == len(book._mates) == 10
 
 
-def test_who_comes_now_and_then(book) -> None:
+def test_a_peer_that_comes_now_and_then(book) -> None:
     """Is not waited for in all the rounds between: one that it comes to makes up for one that it missed."""
     came = [number % 8 == 0 for number in range(800)]
     waits = [hold(book, ["ada", "eve"], ["ada", "eve"] if here else ["ada"]) for here in came]
@@ -101,7 +101,7 @@ def test_who_comes_now_and_then(book) -> None:
     assert in_vain <= TOLERATED_OF_MATES + sum(came)
 
 
-def test_who_may_come(book, clock) -> None:
+def test_which_peers_may_come(book, clock) -> None:
     """New keys that spoilt round after round keep all newcomers out, until there is another chance."""
     hold(book, ["ada"], ["ada"])
     for number in range(TOLERATED_OF_NEWCOMERS):
@@ -124,7 +124,7 @@ def test_looking_changes_nothing(book, clock) -> None:
     assert +book._refused == {}
 
 
-def test_who_comes_though_nobody_waited_for_it(book) -> None:
+def test_a_peer_that_comes_though_nobody_waited_for_it(book) -> None:
     """It was not absent, and is waited for from then on."""
     for _ in range(TOLERATED):
         hold(book, ["ada", "slow"], ["ada"])

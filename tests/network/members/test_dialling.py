@@ -120,7 +120,7 @@ def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
     assert dialler._p2p.refused == {"dial": 400 - len(calls)}
 
 
-def test_who_tries_too_often_is_not_held_up_for_ever(calls) -> None:
+def test_a_peer_that_tries_too_often_is_not_held_up_for_ever(calls) -> None:
     """What was not dialled uses up nothing of what may be."""
     clock = Clock()
     dialler = Dialler(NoDaemon(), clock=clock)
@@ -182,7 +182,7 @@ def test_proved_addresses(stations, make_peer) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_who_calls_meanwhile_proves_nothing(stations) -> None:
+def test_a_peer_that_calls_meanwhile_proves_nothing(stations) -> None:
     """A dial succeeds at once if the peer is connected already: that says nothing of the address."""
 
     async def scenario() -> None:

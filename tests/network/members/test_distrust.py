@@ -41,7 +41,7 @@ def test_failing_again_counts_for_longer(distrust, clock) -> None:
     assert times == [min(DOUBT_SECONDS * 2**n, LONGEST_DOUBT_SECONDS) for n in range(12)]
 
 
-def test_who_fails_again_and_again_is_not_believed_at_all(distrust) -> None:
+def test_a_peer_that_fails_again_and_again_is_not_believed_at_all(distrust) -> None:
     """A peer whose claims change and are all empty cannot make others try for ever."""
     for number in range(CLAIMS_MAX):
         assert not distrust.applies("p", SECOND)

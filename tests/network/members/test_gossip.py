@@ -91,7 +91,7 @@ def test_what_matters_is_passed_on(stations, make_manifest, monkeypatch) -> None
     run(scenario)
 
 
-def test_who_is_told_anyway_is_not_told_twice(stations, make_manifest, monkeypatch) -> None:
+def test_a_peer_that_is_told_anyway_is_not_told_twice(stations, make_manifest, monkeypatch) -> None:
     """Those who are all connected to one another pass nothing on."""
     manifest = make_manifest()
 
@@ -169,7 +169,7 @@ def test_strangers_news_is_not_multiplied_without_end(stations, make_manifest, m
     run(scenario)
 
 
-def test_whom_nobody_can_call_hears_and_is_heard_by_asking(stations, make_manifest) -> None:
+def test_a_peer_that_nobody_can_call_hears_and_is_heard_by_asking(stations, make_manifest) -> None:
     """It answers nothing itself."""
     manifest = make_manifest()
 
@@ -229,7 +229,7 @@ def test_records_are_pulled_in_the_background(stations, make_manifest, monkeypat
     run(scenario)
 
 
-def test_who_is_up_to_date_is_told_nothing(stations, make_manifest) -> None:
+def test_a_peer_that_is_up_to_date_is_told_nothing(stations, make_manifest) -> None:
     """An answer is a few bytes then, and a question sixteen for each record that is known."""
     manifest, keys = make_manifest(), many_keys(20)
 

@@ -96,7 +96,7 @@ def test_everybody_has_a_turn(make_peer) -> None:
     assert dialler.asked == set(ways)
 
 
-def test_who_refuses_calls_is_suspected(stations, make_peer) -> None:
+def test_a_peer_that_refuses_calls_is_suspected(stations, make_peer) -> None:
     """A peer whose port refuses calls is dead; one that answers or tells no address is not."""
 
     async def scenario() -> None:

@@ -28,7 +28,7 @@ def identity_of(settings: NodeSettings, run_dir: Path, stack: ExitStack) -> byte
     return path.read_bytes()
 
 
-def test_who_is_invited_looks_as_the_same_peer_each_time(tmp_path: Path) -> None:
+def test_a_peer_that_is_invited_looks_as_the_same_peer_each_time(tmp_path: Path) -> None:
     """One after the other: so many looks are one use of an invitation."""
     seen = set()
     for name in ("a", "b", "c"):

@@ -79,7 +79,7 @@ def test_a_newcomer_that_never_comes(with_member, make_peer) -> None:
     with_member(check, ["one"])
 
 
-def test_who_has_contradicted_itself_is_not_listened_to(with_member, make_peer) -> None:
+def test_a_peer_that_has_contradicted_itself_is_not_listened_to(with_member, make_peer) -> None:
     """Whoever decides with it or not; only our own identity is not left out by ourselves."""
 
     def check(member: Membership) -> None:
@@ -98,7 +98,7 @@ def test_who_has_contradicted_itself_is_not_listened_to(with_member, make_peer) 
     with_member(check, ["one", "two"])
 
 
-def test_who_is_here(with_member, make_peer) -> None:
+def test_which_peers_are_here(with_member, make_peer) -> None:
     """Oracles at work on this very state, but for ourselves."""
 
     def check(member: Membership) -> None:
@@ -116,7 +116,7 @@ def test_who_is_here(with_member, make_peer) -> None:
     with_member(check, ["one", "paused"])
 
 
-def test_who_is_coming(with_member, make_peer) -> None:
+def test_which_peers_are_coming(with_member, make_peer) -> None:
     """Oracles at work on one of the last rounds; not who is far behind, ahead, or never comes."""
 
     def check(member: Membership) -> None:
@@ -151,7 +151,9 @@ def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, identiti
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_who_is_gone_and_who_cannot_be_called(with_member, make_manifest, identities, make_peer) -> None:
+def test_which_peers_are_gone_and_which_cannot_be_called(
+    with_member, make_manifest, identities, make_peer
+) -> None:
     """Of the electorate: who says that it goes, and where nobody listens, until it speaks again."""
     manifest, keys = make_manifest(), [load_identity(path) for path in identities[1:]]
     stopping, dead, stranger = map(id_of, keys)

@@ -379,7 +379,7 @@ def crowd(manifest, monkeypatch) -> Crowd:
     return Crowd(manifest)
 
 
-def test_who_is_known_stays(crowd) -> None:
+def test_a_peer_that_is_known_stays(crowd) -> None:
     """Newcomers find no place while all are taken, and are counted; those who are known are renewed."""
     crowd.take(2, 3, 4, 5)
     assert (crowd.owners, crowd.full) == ([2, 3, 4], {"full": 1})

@@ -141,7 +141,7 @@ def test_what_is_short_passes_what_is_long(clock) -> None:
     asyncio.run(scenario())
 
 
-def test_who_gives_up_takes_nothing(clock) -> None:
+def test_a_peer_that_gives_up_takes_nothing(clock) -> None:
     """A download that is cancelled while it waits leaves its bytes to the others."""
 
     async def scenario() -> None:
@@ -208,7 +208,7 @@ def test_light_codecs_make_do_with_less(make_manifest) -> None:
         Bandwidth.of(NodeSettings("oracle", max_upload=3e6)).check(manifest, 117_000_000, 1)
 
 
-def test_who_shares_gets_a_contribution_of_each(make_manifest) -> None:
+def test_a_peer_that_shares_gets_a_contribution_of_each(make_manifest) -> None:
     """Upload once, as the others pass it on; download as often as there are others."""
     manifest = make_manifest(rounds=ROUNDS)
     Bandwidth.of(NodeSettings("oracle", max_upload=1e6)).check(manifest, 117_000_000, 7)

@@ -29,7 +29,7 @@ def test_places_are_where_hivemind_hashes_to() -> None:
     assert place_of(found.to_bytes()) == DHTID.generate(source=found.to_bytes()).to_bytes()
 
 
-def test_who_stands_elsewhere_is_no_neighbour() -> None:
+def test_a_peer_that_stands_elsewhere_is_no_neighbour() -> None:
     """Its message is read as that of a client, which comes into no routing table."""
     refused: Counter[str] = Counter()
     honest = dht_pb2.NodeInfo(node_id=place_of(peer_id(1)))

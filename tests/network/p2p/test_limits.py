@@ -24,7 +24,7 @@ def opened(limits: PeerLimits, peer: str, kind, inside: ExitStack) -> str:
     return ""
 
 
-def test_who_is_invited_has_a_members_account() -> None:
+def test_a_peer_that_is_invited_has_a_members_account() -> None:
     """Strangers take nothing of its share, though its record is not known yet."""
     limits = PeerLimits()
     limits.invited = {"guest"}

@@ -131,7 +131,7 @@ def test_most_decide() -> None:
     assert most([True, True, False]) and not most([True, False, False])
 
 
-def test_who_is_asked_over_a_relay_has_no_vote() -> None:
+def test_a_peer_that_is_asked_over_a_relay_has_no_vote() -> None:
     """It checks nothing, as it does not see where the peer comes from: of the others most decide."""
     own, asked = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm"], "/ip4/0.0.0.0/tcp/4001"
     dialled, blind = Answer("8.8.8.8", {asked: ""}), Answer("", {asked: "not checked"})

@@ -63,7 +63,7 @@ def test_a_relay_carries_as_much_as_it_is_told(tmp_path) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 100))
 
 
-def test_who_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
+def test_a_peer_that_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
     """A public peer whose operator switched that off carries a few KB, and is chosen by nobody."""
 
     async def probe(p2p, settings, _known) -> Verdict:
@@ -100,7 +100,7 @@ def test_a_relay_of_no_use() -> None:
     NodeSettings("oracle", relay=False, relay_bytes=0)
 
 
-def test_who_is_no_relay(stations, tmp_path) -> None:
+def test_a_peer_that_is_no_relay(stations, tmp_path) -> None:
     """Other peers carry little or nothing, and are not chosen; neither is an address in a local network."""
 
     async def carried(caller: P2P, door: ReachabilitySettings) -> float:

@@ -109,7 +109,7 @@ def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
     run(scenario)
 
 
-def test_who_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None:
+def test_a_peer_that_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None:
     """So a proof gets out also from a peer that nobody can call."""
 
     async def scenario() -> None:

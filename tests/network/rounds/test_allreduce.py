@@ -460,7 +460,7 @@ def test_bad_senders_are_left_out(averagers, manifest, contributions, runners) -
     run(scenario())
 
 
-def test_who_lies_in_a_round_is_left_out(deciders, manifest, contributions, runners) -> None:
+def test_a_peer_that_lies_in_a_round_is_left_out(deciders, manifest, contributions, runners) -> None:
     """Two leave a state by the average of what they have brought, without a third that sends NaN."""
 
     async def scenario() -> None:
@@ -605,7 +605,7 @@ class ReachesNobody(AllReduce):
         self._ask = ask
 
 
-def test_who_reaches_nobody_blames_nobody(averagers, manifest, contributions, runners) -> None:
+def test_a_peer_that_reaches_nobody_blames_nobody(averagers, manifest, contributions, runners) -> None:
     """When most shares are missing, the own link is at fault; the others go on without that member."""
 
     async def scenario() -> None:

@@ -236,7 +236,7 @@ async def left_without(last: Decider, others: Sequence[Decider]) -> tuple[Link, 
     return ended[0].link, session
 
 
-def test_who_is_told_the_link_goes_on_by_it(deciders) -> None:
+def test_a_peer_that_is_told_the_link_goes_on_by_it(deciders) -> None:
     """The others have ended a round while one still trains: it gets what they brought, and computes."""
 
     async def scenario() -> None:
@@ -276,7 +276,7 @@ def test_what_cannot_be_computed_is_not_tried_again(deciders) -> None:
     run(scenario())
 
 
-def test_who_leaves_is_not_missed(deciders) -> None:
+def test_a_peer_that_leaves_is_not_missed(deciders) -> None:
     """One of two says that it leaves: the other decides alone, by a strong link that names the leave."""
 
     async def scenario() -> None:

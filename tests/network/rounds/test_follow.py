@@ -512,7 +512,7 @@ def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
     with_peers(scenario, (kept, 1), (one, 2))
 
 
-def test_whoever_was_left_alone_is_found_again(kept, with_peers) -> None:
+def test_a_peer_that_was_left_alone_is_found_again(kept, with_peers) -> None:
     """Two of three were away while the third went on by a weak link: they go to it."""
     alone = kept.branch(1)
     for number in range(3):

@@ -42,7 +42,7 @@ def proofs_of(keys) -> list[Proof]:
     return [(denied if place % 2 else proposed_twice)(SWARM, key) for place, key in enumerate(keys.values())]
 
 
-def test_who_is_named_by_a_proof_is_left_out(keys) -> None:
+def test_a_peer_that_is_named_by_a_proof_is_left_out(keys) -> None:
     """Whether this peer saw it or was told."""
     first, second, *_ = keys
     circle = Circle(voters=[first, second])
@@ -101,7 +101,7 @@ def test_proofs_are_kept(keys, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("few_places")
-def test_who_was_a_voter_keeps_its_place(keys, tmp_path: Path) -> None:
+def test_a_peer_that_was_a_voter_keeps_its_place(keys, tmp_path: Path) -> None:
     """Also after a restart, when it votes no longer, as it was left out of all rounds."""
     path, peers = tmp_path / "offences.json", list(keys)
     Offences(SWARM, Circle(peers[:3]), path).take(proofs_of(keys))

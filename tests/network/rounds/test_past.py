@@ -234,7 +234,7 @@ def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
 
 
 @pytest.mark.parametrize("begins", [None, 1, JOINED], ids=["nowhere", "in the middle", "where ours does"])
-def test_who_does_not_know_it_either(kept, joined, begins: int | None) -> None:
+def test_a_peer_that_does_not_know_it_either(kept, joined, begins: int | None) -> None:
     """A chain that does not begin with round 0 takes the place of none."""
     chain = kept.chain() if begins is None else kept.chain().copied_from(kept.states[begins].digest)
 
@@ -264,7 +264,7 @@ def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
     joined(scenario, chain.since, chain)
 
 
-def test_who_is_asked_first(make_peer) -> None:
+def test_which_peer_is_asked_first(make_peer) -> None:
     """Those who decide, and then first peers: they were there from the beginning."""
     peers = [make_peer("a"), make_peer("b", role="bootstrap"), make_peer("c"), make_peer("d")]
     assert [peer.peer_id for peer in by_trust(peers, {"c"})][:2] == ["c", "b"]

@@ -158,7 +158,7 @@ def test_outlier_among_zeros_is_left_out() -> None:
     asyncio.run(scenario())
 
 
-def test_who_is_late() -> None:
+def test_which_peers_are_late() -> None:
     """Whoever most wait for is known, and how long they have waited in all parts; of two, neither is most."""
     tasks: list[asyncio.Task[object]] = []
 

@@ -146,7 +146,7 @@ def test_a_list_that_was_accepted_is_decided_again() -> None:
 
 
 @pytest.mark.parametrize("leaving", [1, 2])
-def test_who_leaves_is_not_needed_for_a_quorum(leaving: int) -> None:
+def test_a_peer_that_leaves_is_not_needed_for_a_quorum(leaving: int) -> None:
     """Of three, two go to bed: the third decides by itself, and they are of the next electorate no more."""
     members = Members("abc")
     last = members.coordinator(0)
@@ -161,7 +161,7 @@ def test_who_leaves_is_not_needed_for_a_quorum(leaving: int) -> None:
     assert link.electorate(members.electorate).members == set(there)
 
 
-def test_who_has_left_signs_nothing_more() -> None:
+def test_a_peer_that_has_left_signs_nothing_more() -> None:
     """Whatever it is shown."""
     members = Members("abc")
     first = members.coordinator(0)

@@ -71,7 +71,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 90))
 
 
-def test_who_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
+def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
     """Members behind routers coordinate nothing; what they bring counts, and they get the average."""
 
     async def scenario() -> None:
@@ -132,7 +132,9 @@ def test_alone(sharing, make_sharing, contributions) -> None:
     run(scenario())
 
 
-def test_who_gives_its_contribution_to_nobody_is_left_out(sharing, make_sharing, contributions) -> None:
+def test_a_peer_that_gives_its_contribution_to_nobody_is_left_out(
+    sharing, make_sharing, contributions
+) -> None:
     """What not more than half hold does not count; its maker gets the others' state all the same."""
 
     async def scenario() -> None:

@@ -172,7 +172,7 @@ def test_a_fast_donor_does_more(blob) -> None:
     assert len(donors.gave["good"]) > len(donors.gave["slow"]) > 0
 
 
-def test_who_failed_is_asked_last(blob) -> None:
+def test_a_peer_that_failed_is_asked_last(blob) -> None:
     """A donor that failed lately gives nothing while others can, and is asked when nobody else is left."""
     avoided = Backoff()
     avoided.add("bad")

@@ -95,7 +95,7 @@ def test_the_center_is_the_papers_formula(count, radius, iterations) -> None:
 @pytest.mark.parametrize(
     ("count", "hostile"), [(1, 0.45), (2, 0.45), (3, 0.45), (8, 0.45), (8, 0.0), (16, 0.3), (16, 0.45)]
 )
-def test_who_agrees_is_who_the_formula_says(count, hostile) -> None:
+def test_a_peer_that_agrees_is_who_the_formula_says(count, hostile) -> None:
     """Mix each vector with those most like it, clip, and average those that point to the center at all."""
     vectors = draw(count, spread=2.0)
     vectors[: count // 3] *= -0.5
@@ -176,7 +176,7 @@ def test_of_two_neither_moves_the_average_farther_than_the_other(name) -> None:
         *(("agreeing_mean", honest, hostile) for honest, hostile in ((2, 1), (5, 3), (9, 7))),
     ],
 )
-def test_who_is_at_all_limits_does_not_turn_the_average(name, honest, hostile) -> None:
+def test_a_peer_that_is_at_all_limits_does_not_turn_the_average(name, honest, hostile) -> None:
     """Reversed contributions, whatever norms and tokens they claim, leave the average pointing the right way.
 
     With the mean less than a third of the members are needed to turn it, since each may weigh twice as much.

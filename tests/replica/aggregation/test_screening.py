@@ -67,7 +67,7 @@ def test_where_most_are_zero(usual, expected) -> None:
     assert screen_norms(parts, [1.0] * 3, 10.0, usual) == (expected, 0.0)
 
 
-def test_who_did_more_may_have_gone_farther() -> None:
+def test_a_peer_that_did_more_may_have_gone_farther() -> None:
     """A norm larger in proportion to the tokens is sound; beyond that it is left out."""
     parts = [torch.tensor([norm]) for norm in (1.0, 1.0, 39.0)]
     assert screen_norms(parts, [64.0, 64.0, 256.0], 10.0)[0] == [True, True, True]
