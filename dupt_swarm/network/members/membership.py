@@ -244,7 +244,7 @@ class Membership:
         return self.standing(peer_id).eligible
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
-        """The peers that hold state ``digest`` now; ``otherwise`` if no record says so and nobody knows one."""
+        """The peers that hold state ``digest`` now; ``otherwise`` if neither records nor peers know."""
         return self.look().holders(digest) or (await self.refresh()).holders(digest) or otherwise
 
     async def leave(self) -> None:
