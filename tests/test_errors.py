@@ -71,11 +71,11 @@ def test_settings_cross_the_pipe() -> None:
 
 
 def test_what_to_install() -> None:
-    """The packages of the extra, quoted for a shell; README says it too."""
+    """The packages of the extra, quoted for a shell; the volunteer's guide says it too."""
     assert install("parquet") == "`pip install pyarrow`, after pipx `pipx inject dupt_swarm pyarrow`"
     assert "pip install transformers 'lm-eval[hf]' scikit-learn" in install("model")
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert all(command in readme for command in ("`pip install pyarrow`", "`pipx inject dupt_swarm pyarrow`"))
+    guide = (Path(__file__).parents[1] / "docs/guide/volunteer.md").read_text(encoding="utf-8")
+    assert all(command in guide for command in ("`pip install pyarrow`", "`pipx inject dupt_swarm pyarrow`"))
 
 
 def _messages(tree: ast.AST) -> set[str]:

@@ -25,7 +25,7 @@ from tests.support.docker import Engine
 MEGABYTES_MAX = 1700
 # Docker gives 64 MB, of which hivemind's locks take nine pages, 36 KB; the parameters alone would take 1 MB.
 LITTLE_SHARED_MEMORY = "128k"
-STOP_SECONDS = 120  # of the README
+STOP_SECONDS = 120  # of the volunteer's guide
 ROUND = re.compile(r"  round (\d+)\b.*averaged with 1 other")
 
 # Its commands have time limits of their own; to install PyTorch takes as long as the package index does.
@@ -104,7 +104,7 @@ class Swarm:
         return self.engine("compose", *files, *arguments, variables=settings)
 
     def join(self, name: str, *options: str) -> None:
-        """As the README has it, but for the GPU."""
+        """As the volunteer's guide has it, but for the GPU."""
         places = ("-v", f"{name}:/state", "-v", f"{self.corpus}:/corpus:ro")
         waits = ("--network", "host", "--stop-timeout", str(STOP_SECONDS))
         command = ("dupt-peer:cpu", "join", "--initial-peers", self.address, "--name", name)
@@ -143,7 +143,7 @@ def test_preflight_finds_the_image_fit(swarm: Swarm) -> None:
 
 
 def test_a_volunteer_joins_stops_and_comes_back(swarm: Swarm, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two run the README's line: they average, are healthy, stop, resume, survive a kill."""
+    """Two run the guide's line: they average, are healthy, stop, resume, survive a kill."""
     engine, began = swarm.engine, time.monotonic()
     swarm.join("one")
     swarm.join("two", "--shm-size", LITTLE_SHARED_MEMORY)
