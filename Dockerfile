@@ -60,7 +60,7 @@ USER 10001:10001
 
 FROM runtime AS peer
 LABEL org.opencontainers.image.title=dupt-peer \
-      org.opencontainers.image.description="Trains one GPT together with others, each on a corpus of its own"
+      org.opencontainers.image.description="Trains one model together with others, each on a corpus of its own"
 # As long as nothing is mounted there it is empty, which means text that the swarm offers.
 ENV DUPT_PEER_JOIN_CORPUS=/corpus \
     DUPT_PEER_CHECK_CORPUS=/corpus \

@@ -1,4 +1,4 @@
-"""Decentralized unsupervised pre-training: independent oracles train one GPT together.
+"""Decentralized unsupervised pre-training: independent oracles train one model together.
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm     to train: see `Swarm.join`
 from dupt_swarm import block_matrices                          to train a model of your own with Muon

@@ -271,7 +271,7 @@ class Swarm:
         return Averaging(self, self._node, EndRound(self.state, size, tokens, judged))
 
     def cancel_average(self) -> None:
-        """Give up the all-reduce under way, if there is one; does not wait; from any thread."""
+        """Give up the round that is being ended, if there is one; does not wait; from any thread."""
         self._node.tell(CancelRound())
 
     def adopt(self) -> Adopted:

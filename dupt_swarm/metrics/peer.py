@@ -49,7 +49,7 @@ AVERAGING_FAILED = _peer(
 AVERAGING_DURATION = _peer(
     "averaging_duration_seconds",
     "histogram",
-    "Duration of matchmaking, all-reduce and outer step together, failed attempts included.",
+    "Duration of finding the group, the exchange and the outer step together, failed attempts included.",
     bounds=AVERAGING_BOUNDS,
 )
 GROUP_SIZE = _peer(

@@ -133,7 +133,7 @@ class Judge(Command[None]):
 
 @dataclass(frozen=True)
 class CancelRound(Command[None]):
-    """Give up the all-reduce under way, if there is one."""
+    """Give up the round that is being ended, if there is one."""
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class AuditedRound:
 
 @dataclass(frozen=True)
 class GroupFormed:
-    """Told by the node unasked: the group of a round is there, and the all-reduce begins.
+    """Told by the node unasked: the group of a round is there, and the exchange begins.
 
     Attributes:
         tokens: tokens that all contributions of the group stand for.
@@ -161,7 +161,7 @@ class RoundResult:
         reason: why it failed; None if it did not.
         tokens: tokens that went into the average, or that should have if the round failed.
         mates: ids of the peers that averaged with this one.
-        seconds: how long matchmaking, all-reduce and outer step took.
+        seconds: how long finding the group, the exchange and the outer step took.
         own: tokens that the own contribution stands for in it, if it is in it.
     """
 

@@ -167,7 +167,7 @@ class RecordUpdate(BaseModel):
         SmallCount | None,
         Metric("group_size_min", "Smallest group in which a live oracle last averaged.", over="min"),
         Metric("group_size_max", "Largest group in which a live oracle last averaged.", over="max"),
-    ] = Field(default=None, description="peers in the last all-reduce")
+    ] = Field(default=None, description="peers in the last average")
     round_seconds: Annotated[
         Seconds | None,
         Metric(

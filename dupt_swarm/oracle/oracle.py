@@ -43,7 +43,7 @@ from dupt_swarm.swarm import Swarm
 
 REPORT_SECONDS = 0.5
 REST_SECONDS = 0.2
-# How long an all-reduce under way may still take when the oracle is told to stop.
+# How long a round that is being ended may still take when the oracle is told to stop.
 PATIENCE_SECONDS = 1.0
 # How long to stay until somebody else has the state, when this oracle ends by itself and when told to stop.
 # A first peer may be several rounds behind, and on a home's link each takes it half a minute.

@@ -144,7 +144,7 @@ ROUNDS = Row(
     (
         graph(
             "Duration of averaging",
-            "Matchmaking, all-reduce and outer step: median and 90th percentile, over 15 minutes.",
+            "Finding the group, exchange and outer step: median and 90th percentile, over 15 minutes.",
             Query(
                 "histogram_quantile(0.5, sum by (le) (rate({0.bucket}[15m])))",
                 peer.AVERAGING_DURATION,

@@ -121,7 +121,7 @@ class Bandwidth:
         """Refuse limits under which no round could end in time: everybody would wait for this peer.
 
         Args:
-            manifest: for exchange and codecs, and the time limit of an all-reduce.
+            manifest: for exchange and codecs, and the time limit of an exchange.
             numel: weights of the model.
             others: how many other oracles there are.
 
