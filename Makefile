@@ -13,7 +13,7 @@ WORKERS ?= 6
 # The workers of pytest and the programs under test share what is compiled; without, each compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test test-system fuzz lint bench bench-gpu bench-links dashboards dist clean
+.PHONY: demo check test test-system fuzz lint docs bench bench-gpu bench-links dashboards dist clean
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,7 +48,17 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py
+	MYPYPATH=benchmarks $(BIN)/mypy benchmarks/*.py .mkdocs/hooks.py
+
+# The site, in site/: a broken link, or a page that is not in mkdocs.yml, fails.
+docs: $(VENV)/installed $(VENV)/wheels
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# Not installed: it ships the script that draws diagrams, see .mkdocs/hooks.py.
+$(VENV)/wheels: constraints.txt $(VENV)/installed
+	rm -rf $@
+	$(BIN)/pip download --quiet --no-deps -c constraints.txt --dest $@ sphinx-immaterial
+	touch $@
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/local_speed.py
@@ -82,4 +92,4 @@ dist: $(VENV)/installed
 	$(BIN)/twine check --strict $(DIST)/*
 
 clean:
-	rm -rf $(VENV) $(DIST) *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(DIST) site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
