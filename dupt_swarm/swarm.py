@@ -23,9 +23,9 @@ from dupt_swarm.node.messages import (
     CatchingUp,
     Downloading,
     Joined,
+    LedgerPlace,
     OfferedName,
     RoundResult,
-    Standing,
     StateName,
     Traffic,
 )
@@ -223,9 +223,9 @@ class Swarm:
         return self._node.hearing.heard.traffic
 
     @property
-    def standing(self) -> Standing | None:
+    def ledger_place(self) -> LedgerPlace | None:
         """What this peer has given ever, by the chain of rounds; None: it is not known yet."""
-        return self._node.hearing.heard.standing
+        return self._node.hearing.heard.ledger_place
 
     @property
     def restarts(self) -> Mapping[str, int]:

@@ -47,8 +47,8 @@ from dupt_swarm.node.messages import (
     CatchingUp,
     GroupFormed,
     Joined,
+    LedgerPlace,
     RoundResult,
-    Standing,
     StateName,
 )
 from dupt_swarm.node.reasons import Failure
@@ -276,14 +276,14 @@ class Participant:
         """What we have given ever; counted in a thread, as thousands of rounds take seconds."""
         try:
             uncounted = self._bookkeeping.look(self.following.history.chain)
-            self.host.tell(await asyncio.to_thread(self._standing_in, uncounted))
+            self.host.tell(await asyncio.to_thread(self._ledger_place, uncounted))
         finally:
             self._counting.clear()
 
-    def _standing_in(self, uncounted: Uncounted) -> Standing:
+    def _ledger_place(self, uncounted: Uncounted) -> LedgerPlace:
         ledger = self._bookkeeping.count(uncounted)
         own, place = ledger.of(self._me), ledger.place(self._me)
-        return Standing(own.tokens, place, ledger.contributors, whole=not ledger.begins)
+        return LedgerPlace(own.tokens, place, ledger.contributors, whole=not ledger.begins)
 
     async def leave(self) -> None:
         """Say to the others that nobody need wait for us."""

@@ -15,8 +15,8 @@ from dupt_swarm.node.messages import (
     CatchingUp,
     Downloading,
     GroupFormed,
+    LedgerPlace,
     LogLine,
-    Standing,
     Traffic,
 )
 from dupt_swarm.node.view import View
@@ -37,7 +37,7 @@ class Heard:
         catching_up: where it stands with fetching a newer state.
         group: the group of the round that is being ended; None if there is none yet.
         candidate: the state that it leads to, while it is to be judged.
-        standing: what this peer has given ever; None: it does not know yet.
+        ledger_place: what this peer has given ever; None: it does not know yet.
         traffic: bytes exchanged with other peers by the present process, as of a second ago.
         first_peer_at: when a first peer was among them last, on the monotonic clock.
     """
@@ -46,7 +46,7 @@ class Heard:
     catching_up: CatchingUp = UP_TO_DATE
     group: GroupFormed | None = None
     candidate: Candidate | None = None
-    standing: Standing | None = None
+    ledger_place: LedgerPlace | None = None
     traffic: Traffic = NO_TRAFFIC
     first_peer_at: float = -math.inf
 
@@ -64,7 +64,7 @@ KINDS: dict[type, str] = {
     CatchingUp: "catching_up",
     GroupFormed: "group",
     Candidate: "candidate",
-    Standing: "standing",
+    LedgerPlace: "ledger_place",
     Traffic: "traffic",
 }
 

@@ -229,7 +229,7 @@ class Downloading:
 
 
 @dataclass(frozen=True)
-class Standing:
+class LedgerPlace:
     """Told by the node unasked: what this peer has given ever, by the chain of rounds.
 
     Attributes:

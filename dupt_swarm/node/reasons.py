@@ -36,8 +36,8 @@ class Failure(StrEnum):
         return member
 
     OTHER = "other"  # for a reason that this version does not know
-    TIMEOUT = "timeout"  # the exchange took too long
-    PEER_LOST = "peer_lost"  # a share of the average did not arrive
+    TIMEOUT = "timeout"  # the exchange took too long, or a newer state came first
+    PEER_LOST = "peer_lost"  # decided, but something that the next state takes did not come here
     NETWORK = "network"  # libp2p or the daemon failed
     NOT_FINITE = "not_finite", Fate.GIVEN_UP  # the own contribution is not finite
     OUTER_OVERFLOW = "outer_overflow", Fate.GIVEN_UP  # the outer step would not have been finite

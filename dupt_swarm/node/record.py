@@ -33,7 +33,8 @@ class Metric:
         name: without the prefix.
         help: one sentence.
         kind: what Prometheus calls it.
-        over: what the monitor exports: the field of each peer, one figure for all oracles, or nothing.
+        over: what the monitor exports: ``each``: the field of each peer, as ``dupt_swarm_peer_<name>``;
+            ``mean`` and so on: one figure for all oracles, ``dupt_swarm_<name>``; ``nothing``.
         own: whether a peer exports its field itself, too.
         everybody: whether peers have it that are no oracles.
     """

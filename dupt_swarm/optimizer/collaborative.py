@@ -214,7 +214,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             self.rounds_done += 1
             self._begin_round()
         elif result.tried:
-            logger.warning("round %d failed (%s)", self._swarm.state.round, result.reason)
+            logger.warning("round %d failed (%s)", self._swarm.state.round + 1, result.reason)
 
     def interrupt(self) -> None:
         """Give up the round that is being ended, from another thread; the contribution is kept."""

@@ -190,7 +190,7 @@ class Oracle:
             failed_rounds=optimizer.failed_rounds,
             paused_until=self._commands.paused_until if paused else None,
             waits=paused and self._commands.waits,
-            standing=self._swarm.standing,
+            ledger_place=self._swarm.ledger_place,
             activity=self._activity,
         )
 

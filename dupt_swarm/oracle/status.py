@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dupt_swarm.learning.quality import Quality
-from dupt_swarm.node.messages import RoundResult, Standing
+from dupt_swarm.node.messages import LedgerPlace, RoundResult
 from dupt_swarm.node.progress import RoundProgress
 
 
@@ -35,7 +35,7 @@ class Status:
 
     ``state`` is what its record says, ``activity`` what it does at this very moment. ``paused_until`` is in
     seconds since the epoch; None: not paused, or until somebody says `resume`. ``waits``: it is paused since
-    others use the machine. ``standing``: what this peer has given ever; None: that is not known yet.
+    others use the machine. ``ledger_place``: what this peer has given ever; None: that is not known yet.
     """
 
     state: str
@@ -51,5 +51,5 @@ class Status:
     failed_rounds: int
     paused_until: float | None = None
     waits: bool = False
-    standing: Standing | None = None
+    ledger_place: LedgerPlace | None = None
     activity: Activity = STARTING

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import FULL, Bounded, Standing, build_rule, keep_norms, standings
+from dupt_swarm.replica.aggregation import FULL, Bounded, Weighting, build_rule, keep_norms, weightings
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
@@ -31,13 +31,13 @@ class Measured:
         blob: its encoded values.
         tokens: those that it stands for.
         measure: what `measure` finds, which may be known before the others are there.
-        standing: for how much it counts; see `standings`.
+        weighting: for how much it counts; see `weightings`.
     """
 
     blob: Blob
     tokens: int
     measure: Measure
-    standing: Standing = FULL
+    weighting: Weighting = FULL
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def with_standings(
     electorate: Container[str],
     state: str,
 ) -> list[Measured]:
-    """Contributions with the tokens that each stands for, and with how much it counts; see `standings`."""
-    counts = standings(makers, electorate, state)
+    """Contributions with the tokens that each stands for, and with how much it counts; see `weightings`."""
+    counts = weightings(makers, electorate, state)
     return [Measured(*each, count) for each, count in zip(contributions, counts, strict=True)]
 
 
@@ -112,7 +112,7 @@ def bounded_of_shared(
         raise ValueError("no contribution of the round is sound")
     moving = [each for each in usable if each.measure.norm] or usable
     norms, weights = [each.measure.norm for each in moving], [float(each.tokens) for each in moving]
-    judges = [place for place, each in enumerate(moving) if each.standing.judges]
+    judges = [place for place, each in enumerate(moving) if each.weighting.judges]
     keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio, judges=judges)
     sound = [each for each, kept in zip(moving, keep, strict=True) if kept]
 
@@ -123,7 +123,7 @@ def bounded_of_shared(
         parts,
         [each.measure.norm for each in sound],
         [float(each.tokens) for each in sound],
-        [each.standing for each in sound],
+        [each.weighting for each in sound],
     )
     rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
     rejected += Counter(

@@ -123,15 +123,15 @@ class Facts:
     @property
     def _given(self) -> int:
         """Ever: the chain knows of a time of which this folder may know nothing, and is a moment late."""
-        standing = self.status.standing
-        return max(self.status.contributed_tokens, standing.tokens if standing else 0)
+        ledger_place = self.status.ledger_place
+        return max(self.status.contributed_tokens, ledger_place.tokens if ledger_place else 0)
 
     @property
     def _place(self) -> str:
-        standing = self.status.standing
-        if standing is None or standing.place is None or not standing.whole:
+        ledger_place = self.status.ledger_place
+        if ledger_place is None or ledger_place.place is None or not ledger_place.whole:
             return ""
-        return f", place {standing.place:,} of {standing.contributors:,}"
+        return f", place {ledger_place.place:,} of {ledger_place.contributors:,}"
 
     @property
     def _part_given(self) -> str:

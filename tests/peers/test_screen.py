@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dupt_swarm.learning.quality import Quality
-from dupt_swarm.node.messages import Downloading, RoundResult, Standing, Traffic
+from dupt_swarm.node.messages import Downloading, LedgerPlace, RoundResult, Traffic
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.view import View
@@ -159,10 +159,12 @@ def test_the_panel_says_all_of_it_on_80_by_24() -> None:
 def test_the_panel_says_what_was_given_ever() -> None:
     """By the chain of rounds, which may know of more than this folder; on one line of 80 columns."""
     before = facts()
-    given = replace(before, status=replace(before.status, standing=Standing(2_000_000, 2, 12, whole=True)))
+    given = replace(
+        before, status=replace(before.status, ledger_place=LedgerPlace(2_000_000, 2, 12, whole=True))
+    )
     [line] = [each for each in lines(frame(given, 80, 23)) if " given" in each]
     assert line.strip() == "given     2.00 M tokens, 50.0 % of the swarm's, place 2 of 12"
-    unknown = replace(before, status=replace(before.status, standing=Standing(5, 1, 1, whole=False)))
+    unknown = replace(before, status=replace(before.status, ledger_place=LedgerPlace(5, 1, 1, whole=False)))
     [line] = [each for each in lines(frame(unknown, 80, 23)) if " given" in each]
     assert line.strip() == "given     1.23 M tokens, 30.9 % of the swarm's"
 

@@ -323,6 +323,7 @@ class Session:
         ends = time.monotonic() + pace.exchange
         while not stock.has(link.choice):
             if time.monotonic() > ends:
+                logger.warning("the round was decided, but not all of its contributions came here in time")
                 return None
             await self.change(TICK_SECONDS)
         try:

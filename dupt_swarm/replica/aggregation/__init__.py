@@ -9,7 +9,7 @@ rules           `Rule`, and those that a manifest may name: `mean` and `agreeing
 sums            sums over values: of squares, of products, of weighted vectors
 """
 
-from dupt_swarm.replica.aggregation.bounding import FULL, Bounded, Standing, standings
+from dupt_swarm.replica.aggregation.bounding import FULL, Bounded, Weighting, weightings
 from dupt_swarm.replica.aggregation.rules import Rule, build_rule
 from dupt_swarm.replica.aggregation.screening import (
     keep_norms,
@@ -22,12 +22,12 @@ __all__ = [
     "FULL",
     "Bounded",
     "Rule",
-    "Standing",
+    "Weighting",
     "build_rule",
     "keep_norms",
     "screen_norms",
     "screen_part",
-    "standings",
     "sum_of_squares",
     "weighted_mean",
+    "weightings",
 ]

@@ -20,7 +20,7 @@ Parts = Callable[[], Iterable[list[Tensor]]]
 
 
 @dataclass(frozen=True)
-class Standing:
+class Weighting:
     """For how much a contribution counts.
 
     Attributes:
@@ -32,10 +32,10 @@ class Standing:
     judges: bool = True
 
 
-FULL = Standing()
+FULL = Weighting()
 
 
-def standings(makers: Sequence[str], electorate: Container[str], state: str) -> list[Standing]:
+def weightings(makers: Sequence[str], electorate: Container[str], state: str) -> list[Weighting]:
     """For how much each contribution counts: fully a member's, a quarter a newcomer's.
 
     Keys are cheap. So newcomers together have no more weight than members, however many they are; and no
@@ -51,7 +51,7 @@ def standings(makers: Sequence[str], electorate: Container[str], state: str) -> 
     if len(newcomers) == len(makers):
         return [FULL] * len(makers)
     asked = set(drawn(newcomers, state)[: len(makers) - len(newcomers)])
-    return [Standing() if maker in electorate else Standing(NEWCOMER, maker in asked) for maker in makers]
+    return [Weighting() if maker in electorate else Weighting(NEWCOMER, maker in asked) for maker in makers]
 
 
 @dataclass(frozen=True)
@@ -80,15 +80,15 @@ class Bounded:
         parts: Parts,
         norms: Sequence[float],
         weights: Sequence[float],
-        standings: Sequence[Standing] = (),
+        weightings: Sequence[Weighting] = (),
     ) -> Bounded:
-        """Bound contributions of these norms and weights; for ``standings`` see there.
+        """Bound contributions of these norms and weights; for ``weightings`` see there.
 
         Medians, since less than half of a group cannot move them out of what the others have; the lower of
         the two in the middle, so that half cannot raise it. Of two contributions, therefore, neither counts
         with a larger norm than the other has; one alone counts as it is. Newcomers move no median.
         """
-        found = standings or [FULL] * len(norms)
+        found = weightings or [FULL] * len(norms)
         full = [place for place, each in enumerate(found) if each.part == 1] or range(len(norms))
         radius = statistics.median_low(norms[place] for place in full)
         usual = statistics.median_low(weights[place] for place in full)

@@ -11,7 +11,7 @@ int4            4 bits per value
 two_bit         2 bits per value: sign and one of two magnitudes
 top_k           the largest values only
 received        bytes as a tensor, without new memory for each part
-blocks          values that share a scale, as all but the first two have them
+blocks          values that share a scale: int8, int4 and two_bit; top_k has its scales
 """
 
 from dupt_swarm.replica.codec.codec import (

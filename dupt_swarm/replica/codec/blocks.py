@@ -28,7 +28,7 @@ class Blocks:
     Attributes:
         name: of the codec, for messages.
         size: values of a block.
-        bits: of the code of a value.
+        bits: of the code of a value; ``size`` × ``bits`` is a multiple of 8.
     """
 
     name: str

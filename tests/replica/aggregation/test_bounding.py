@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from dupt_swarm.replica.aggregation import Bounded, Standing, standings
+from dupt_swarm.replica.aggregation import Bounded, Weighting, weightings
 from dupt_swarm.replica.electorate import Electorate
 
 VOTERS = Electorate().after(["a", "b"], weak=True)
 STATE = "a" * 64
-MEMBER, NEW = Standing(), Standing(0.25)
+MEMBER, NEW = Weighting(), Weighting(0.25)
 
 
 def parts_of(makers: list[str], electorate: Electorate = VOTERS) -> list[float]:
-    return [each.part for each in standings(makers, electorate, STATE)]
+    return [each.part for each in weightings(makers, electorate, STATE)]
 
 
 def test_newcomers_count_for_a_quarter() -> None:
@@ -27,7 +27,7 @@ def test_no_more_newcomers_than_members_are_asked() -> None:
     makers = ["a", "b", *(f"new{number}" for number in range(20))]
     chosen = set()
     for state in ("a" * 64, "b" * 64, "c" * 64):
-        found = standings(makers, VOTERS, state)
+        found = weightings(makers, VOTERS, state)
         assert sorted(each.part for each in found) == [0.25] * 20 + [1.0] * 2
         assert [each.judges for each in found].count(True) == 4
         chosen.add(tuple(found))
@@ -39,7 +39,7 @@ def test_newcomers_have_no_more_weight_than_members(count: int) -> None:
     """However many they are, none of them counts for nothing, and one alone for what it says."""
     makers = ["a", *(f"new{number}" for number in range(count))]
     parts = Bounded.of(
-        lambda: [], [1.0] * len(makers), [10.0] * len(makers), standings(makers, VOTERS, STATE)
+        lambda: [], [1.0] * len(makers), [10.0] * len(makers), weightings(makers, VOTERS, STATE)
     )
     assert sum(parts.shares) == pytest.approx(1)
     assert parts.shares[0] == pytest.approx(max(0.5, 1 / (1 + count)))
