@@ -142,3 +142,12 @@ def test_words_anchors_and_decisions_are_read() -> None:
     assert first == ("Two", ["a b 3 – c", "```sh", "not words", "```"])
     assert second == ("Two", ["d"])
     assert list(in_nav(["a.md", {"B": ["b.md", {"C": "c.md"}]}])) == ["a.md", "b.md", "c.md"]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=by_name)
+def test_diagrams_have_no_semicolons(path: Path) -> None:
+    """A semicolon ends a statement of mermaid: with one in a sentence, a diagram is not drawn."""
+    diagrams = re.findall(
+        r"^```mermaid\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert [line for each in diagrams for line in each.splitlines() if ";" in line] == []
