@@ -12,7 +12,7 @@ How to read it: of what is held out the loss (nats per target token, without smo
 that are right, and the error of what beam search writes, 100 − chrF; then the others' ÷ one process's. The
 row `source` is the error of the sources as they are: it is what can be had for nothing.
 
-    PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/punctuation.py [--steps N] [--seeds N]
+    PYTHONPATH=. OMP_NUM_THREADS=1 python benchmarks/punctuation.py --seeds 0,1,2 [--file punctuation.jsonl]
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import json
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import click
 import torch
 from _passages import passages
-from _runs import mean_of, row
+from _runs import Run, mean_of, read, row, run_once
 from _swarm_arithmetic import train_alone, train_swarm
 from torch import Tensor
 
@@ -71,7 +72,8 @@ class Arm:
     share: int
 
 
-ALONE = "one process"
+ALONE, SOURCE = "one process", "source"
+FIGURES = ("loss", "accuracy", "error")
 ARMS = {
     ALONE: Arm(parts=1, oracles=1, share=1),
     "one process, a third of the steps": Arm(parts=1, oracles=1, share=ORACLES),
@@ -82,34 +84,39 @@ ARMS = {
 
 @click.command()
 @click.option("--steps", type=click.IntRange(60), default=1000, show_default=True, help="Of one process.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True)
-def main(steps: int, seeds: int) -> None:
-    """Held-out loss, accuracy and error of one process, and of three oracles, at equal tokens."""
-    found: dict[str, list[Found]] = {name: [] for name in ARMS}
-    for seed in range(seeds):
+@click.option("--seeds", default="0", show_default=True)
+@click.option("--file", type=click.Path(path_type=Path), default=Path("punctuation.jsonl"), show_default=True)
+def main(steps: int, seeds: str, file: Path) -> None:
+    """Held-out loss, accuracy and error of each arm; a line of JSON each. What FILE has is not repeated."""
+    chosen = [int(seed) for seed in seeds.split(",")]
+    for seed in chosen:
         task = Task.draw(seed)
+        about = {"seed": seed, "steps": steps, "train": len(task.train), "held_out": len(task.held_out)}
+        about |= {"weights": task.manifest.model.numel, "torch": str(torch.__version__)}
+        run_once(file, about | {"arm": SOURCE}, lambda task=task: {"error": task.copied})  # type: ignore[misc]
         for name, arm in ARMS.items():
-            began = time.process_time()
-            found[name].append(task.run(arm, steps))
-            seconds = time.process_time() - began
-            click.echo(f"seed {seed}, {name}: {found[name][-1]}, {seconds:.0f} s of processor time", err=True)
-    click.echo(
-        f"{len(task.train)} pairs, {len(task.held_out)} held out, {steps} steps of {PAIRS_PER_STEP}, "
-        f"seeds {seeds}; {task.manifest.model.numel:,} weights; torch {torch.__version__}\n"
-    )
-    click.echo(row(["arm", "loss", "accuracy", "error"]))
-    click.echo(row(["---"] * 4))
-    click.echo(row(["source", "–", "–", f"{task.copied:.2f}"]))
-    for name, results in found.items():
-        click.echo(
-            row([name, *(mean_of(values) for values in zip(*map(Found.figures, results), strict=True))])
-        )
+            run_once(file, about | {"arm": name}, partial(measure, task, arm, steps))
+    runs = [line for line in read(file) if line["seed"] in chosen and line["steps"] == steps]
+    show_table({(line["arm"], line["seed"]): line for line in runs}, chosen)
+
+
+def measure(task: Task, arm: Arm, steps: int) -> Run:
+    """What an arm comes to, and the processor time that it took."""
+    began = time.process_time()
+    found = task.run(arm, steps)
+    return found.figures() | {"processor_seconds": time.process_time() - began}
+
+
+def show_table(runs: dict[tuple[str, int], Run], seeds: list[int]) -> None:
+    """As Markdown: means over the seeds, then each ÷ one process with the same seed."""
+    click.echo(row(["arm", *FIGURES]))
+    click.echo(row(["---"] * (1 + len(FIGURES))))
+    click.echo(row([SOURCE, "–", "–", mean_of([runs[SOURCE, seed]["error"] for seed in seeds])]))
+    for name in ARMS:
+        click.echo(row([name, *(mean_of([runs[name, seed][each] for seed in seeds]) for each in FIGURES)]))
     for name in list(ARMS)[1:]:
-        pairs = zip(found[ALONE], found[name], strict=True)
-        ratios = [
-            [b / a for a, b in zip(one.figures(), other.figures(), strict=True)] for one, other in pairs
-        ]
-        click.echo(row([f"{name} ÷ {ALONE}", *map(mean_of, zip(*ratios, strict=True))]))
+        ratios = [[runs[name, seed][each] / runs[ALONE, seed][each] for seed in seeds] for each in FIGURES]
+        click.echo(row([f"{name} ÷ {ALONE}", *map(mean_of, ratios)]))
 
 
 @dataclass(frozen=True)
@@ -119,14 +126,10 @@ class Found:
     quality: Quality
     error: float
 
-    def figures(self) -> tuple[float, float, float]:
+    def figures(self) -> dict[str, float]:
         """Loss, accuracy, error."""
         assert self.quality.accuracy is not None
-        return self.quality.loss_nats, self.quality.accuracy, self.error
-
-    def __str__(self) -> str:
-        loss, accuracy, error = self.figures()
-        return f"loss {loss:.3f}, accuracy {accuracy:.3f}, error {error:.2f}"
+        return dict(zip(FIGURES, (self.quality.loss_nats, self.quality.accuracy, self.error), strict=True))
 
 
 @dataclass(frozen=True)
