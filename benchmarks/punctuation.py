@@ -91,7 +91,7 @@ def main(steps: int, seeds: str, file: Path) -> None:
     chosen = [int(seed) for seed in seeds.split(",")]
     for seed in chosen:
         task = Task.draw(seed)
-        about = {"seed": seed, "steps": steps, "train": len(task.train), "held_out": len(task.held_out)}
+        about: Run = {"seed": seed, "steps": steps, "train": len(task.train), "held_out": len(task.held_out)}
         about |= {"weights": task.manifest.model.numel, "torch": str(torch.__version__)}
         run_once(file, about | {"arm": SOURCE}, lambda task=task: {"error": task.copied})  # type: ignore[misc]
         for name, arm in ARMS.items():
