@@ -159,7 +159,7 @@ def test_a_joiner_asks_for_others_where_the_peers_that_it_was_given_differ(
                 await peer.hold(state)
             hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
             handshake = Handshake(hellos, manifest)
-            with pytest.raises(NodeError, match="name more of them, or only those whom you trust"):
+            with pytest.raises(NodeError, match="name more of them, or only those that you trust"):
                 await get_first_state(mine.store, mine.member, handshake, None, None)
             monkeypatch.setattr(entry, "STATE_SECONDS", 60.0)
             joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
