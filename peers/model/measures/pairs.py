@@ -15,6 +15,8 @@ from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.labelled.pairs import Pairs
+    from dupt_swarm.learning.tokenizer import Tokenizer
+    from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
     from dupt_swarm.models.saved_model import SavedModel
 
 
@@ -27,12 +29,14 @@ def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, 
     """
     from dupt_swarm.learning.evaluation import perplexity
     from dupt_swarm.learning.labelled.pairs import load_pairs
+    from dupt_swarm.learning.objectives.open import writer_of
 
     tables, at_once = _tables(corpus, chosen), chosen["batch_size"]
     pairs = load_pairs(tables, saved.tokenizer, saved.manifest.model.context_length)
-    found = _foretold(saved, pairs, machine, at_once)
+    model = writer_of(saved.build(machine.device))
+    found = _foretold(model, pairs, machine, at_once)
     lacking = lacks_for_overlap()
-    scores = {} if lacking else _overlap(saved, tables, machine, at_once)
+    scores = {} if lacking else _overlap(model, saved.tokenizer, tables, machine, at_once)
     notes = [f"note: chrF and BLEU were not measured: {lacking}"] if lacking else []
     if pairs.truncated:
         notes.append(f"note: {plural(pairs.truncated, 'pair')} cut to the model's context")
@@ -61,13 +65,11 @@ def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, 
     return Report(figures, tree, notes)
 
 
-def _foretold(saved: SavedModel, pairs: Pairs, machine: Machine, at_once: int) -> Quality:
+def _foretold(model: EncoderDecoder, pairs: Pairs, machine: Machine, at_once: int) -> Quality:
     """How well the targets are foretold, each token from those before it."""
     from dupt_swarm.learning.interruptible import watched
-    from dupt_swarm.learning.objectives.open import writer_of
     from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
 
-    model = writer_of(saved.build(machine.device))
     with show_evaluation(len(pairs)) as show:
 
         def look(done: int, _: int) -> None:
@@ -78,22 +80,22 @@ def _foretold(saved: SavedModel, pairs: Pairs, machine: Machine, at_once: int) -
         return evaluate_pairs(model, batches, machine.device)
 
 
-def _overlap(saved: SavedModel, tables: LabelledFiles, machine: Machine, at_once: int) -> dict[str, float]:
+def _overlap(
+    model: EncoderDecoder, tokenizer: Tokenizer, tables: LabelledFiles, machine: Machine, at_once: int
+) -> dict[str, float]:
     """chrF and BLEU of what beam search writes for the sources."""
     from dupt_swarm.learning.generation.beam import BeamSearch
     from dupt_swarm.learning.generation.translate import translate
     from dupt_swarm.learning.labelled.pairs import read_pairs
-    from dupt_swarm.learning.objectives.open import writer_of
 
     sources, targets = zip(*read_pairs(tables), strict=True)
-    model = writer_of(saved.build(machine.device))
     with show_evaluation(len(sources)) as show:
 
         def look(done: int, _: int) -> None:
             machine.threads.adapt()
             show(done)
 
-        texts = translate(model, saved.tokenizer, sources, BeamSearch(), at_once=at_once, look=look)
+        texts = translate(model, tokenizer, sources, BeamSearch(), at_once=at_once, look=look)
     return overlap([one.text for one in texts], targets)
 
 
