@@ -5,22 +5,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-import monitor.cli
-import peers.cli
-import peers.model.cli
+from tests.support.commands import PROGRAMS, commands_of
 from tests.support.imports import ROOT
-
-PROGRAMS = {
-    "dupt-peer": peers.cli.main,
-    "dupt-model": peers.model.cli.main,
-    "dupt-monitor": monitor.cli.main,
-}
 
 
 @pytest.fixture(scope="module")
@@ -40,22 +31,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def commands_of(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
-    """A command and all below it, by what one types."""
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command, **command.context_settings)
-        for name in command.list_commands(context):
-            if (sub := command.get_command(context, name)) is not None:
-                yield from commands_of(f"{path} {name}", sub)
-
-
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_site_has_every_command_and_option(site: Path, program: str) -> None:
     """The reference has a section for each command, with all its options and what stands below them."""
     page = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     sections = dict(re.findall(r'<h\d id="([\w-]+)".*?</h\d>(.*?)(?=<h\d|</article>)', page, re.DOTALL))
-    for path, command in commands_of(program, PROGRAMS[program]):
+    for context in commands_of(program):
+        path, command = context.command_path, context.command
         shown = html.unescape(re.sub(r"<[^>]+>", "", sections[path.replace(" ", "-")]))
         options = [option for option in command.params if isinstance(option, click.Option)]
         names = {name for option in options for name in (*option.opts, *option.secondary_opts)}

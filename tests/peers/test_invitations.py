@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
-from monitor.cli import main as dupt_monitor
-from peers.cli import main as peer_program
-from peers.model.cli import main as model_program
+from tests.support.commands import PROGRAMS, commands_of
 from tests.support.programs import LISTEN, dupt_model, dupt_peer, start, wait_for_line
 from tests.support.smaller import make_smaller
 from tests.support.waiting import wait_until
@@ -41,13 +38,8 @@ def names_of(shown: str) -> set[str]:
 
 def test_every_command_that_connects_takes_an_invitation() -> None:
     """Where there is `--initial-peers` there is `--invitation`, and nowhere else."""
-    programs: list[click.Command] = [dupt_monitor]
-    for group in (peer_program, model_program):
-        context = click.Context(group)
-        programs += [
-            command for name in group.list_commands(context) if (command := group.get_command(context, name))
-        ]
-    options = {program.name: {option.name for option in program.params} for program in programs}
+    commands = [context.command for program in PROGRAMS for context in commands_of(program)]
+    options = {command.name: {option.name for option in command.params} for command in commands}
     connecting = {name for name, known in options.items() if "initial_peers" in known}
     assert {"join", "evaluate", "status", "audit", "check", "bootstrap", "pull", "main"} <= connecting
     assert connecting == {name for name, known in options.items() if "invitation" in known}

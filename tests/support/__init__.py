@@ -29,6 +29,8 @@ screen           what the join screen is shown
 fake_gpu         a CUDA device that computes nothing
 imports          what a module of ours imports
 quick            which tests start no process
+spread           in which order the files of tests run
+commands         the programs, and each of their commands
 lacking          what a machine lacks that a test needs
 leftovers        processes and files that a test leaves behind
 loops            what an event loop must not be silent about
