@@ -110,9 +110,9 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES_OF_README
 
 
-@pytest.mark.parametrize("document", AT_THE_TOP, ids=by_name)
-def test_links_from_the_top_lead_somewhere(document: Path) -> None:
-    """Relative links name files that exist, and headings in them; those of docs/ are mkdocs' to check."""
+@pytest.mark.parametrize("document", [*AT_THE_TOP, *PAGES], ids=by_name)
+def test_links_lead_somewhere(document: Path) -> None:
+    """Relative links name files that exist, and headings in them."""
     text = document.read_text(encoding="utf-8")
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text)):
