@@ -38,7 +38,6 @@ from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import PairBatches, Pairs, load_pairs
 from dupt_swarm.learning.objectives.open import build_model, first_model, writer_of
 from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
-from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
@@ -104,7 +103,7 @@ def measure(task: Task, arm: Arm, steps: int) -> Run:
     """What an arm comes to, and the processor time that it took."""
     began = time.process_time()
     found = task.run(arm, steps)
-    return found.figures() | {"processor_seconds": time.process_time() - began}
+    return found | {"processor_seconds": time.process_time() - began}
 
 
 def show_table(runs: dict[tuple[str, int], Run], seeds: list[int]) -> None:
@@ -117,19 +116,6 @@ def show_table(runs: dict[tuple[str, int], Run], seeds: list[int]) -> None:
     for name in list(ARMS)[1:]:
         ratios = [[runs[name, seed][each] / runs[ALONE, seed][each] for seed in seeds] for each in FIGURES]
         click.echo(row([f"{name} ÷ {ALONE}", *map(mean_of, ratios)]))
-
-
-@dataclass(frozen=True)
-class Found:
-    """What an arm came to on what is held out."""
-
-    quality: Quality
-    error: float
-
-    def figures(self) -> dict[str, float]:
-        """Loss, accuracy, error."""
-        assert self.quality.accuracy is not None
-        return dict(zip(FIGURES, (self.quality.loss_nats, self.quality.accuracy, self.error), strict=True))
 
 
 @dataclass(frozen=True)
@@ -166,8 +152,8 @@ class Task:
         """The error of the sources as they are."""
         return _error(*self._written())
 
-    def run(self, arm: Arm, steps: int) -> Found:
-        """What an arm comes to."""
+    def run(self, arm: Arm, steps: int) -> Run:
+        """The `FIGURES` of what an arm comes to on what is held out."""
         torch.manual_seed(self.manifest.seed)
         parts = cut(self.train, arm.parts)[: arm.oracles]
         updates = steps // arm.share
@@ -191,13 +177,14 @@ class Task:
             train_swarm(manifest, first, batches, tokens, keep)
         return self._measure(weights[-1])
 
-    def _measure(self, weights: Tensor) -> Found:
+    def _measure(self, weights: Tensor) -> Run:
         model = writer_of(build_model(self.manifest))
         unflatten(weights, list(model.parameters()))
         quality = evaluate_pairs(model, self.held_out.in_order(PAIRS_PER_STEP), torch.device("cpu"))
         sources, targets = self._written()
         written = translate(model, self.tokenizer, sources, BeamSearch(), at_once=64)
-        return Found(quality, _error([one.text for one in written], targets))
+        error = _error([one.text for one in written], targets)
+        return dict(zip(FIGURES, (quality.loss_nats, quality.accuracy, error), strict=True))
 
     def _written(self) -> tuple[list[str], list[str]]:
         """Sources and targets to be compared with what is written."""
