@@ -73,9 +73,9 @@ bench: $(VENV)/installed
 	PYTHONPATH=. $(BIN)/python benchmarks/offered.py
 	PYTHONPATH=. $(BIN)/python benchmarks/verifying.py
 
-# Under ten minutes on a card, with PyTorch for it in .venv; writes gpu.json.
+# Under ten minutes on a card, with PyTorch for it in .venv; appends to gpu.jsonl.
 bench-gpu: $(VENV)/installed
-	$(BIN)/python benchmarks/gpu.py --output gpu.json
+	$(BIN)/python benchmarks/gpu.py --file gpu.jsonl
 
 # Hosts, links and round trips are made of network namespaces, which needs root.
 bench-links: $(VENV)/installed

@@ -9,23 +9,31 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
-import torch._inductor.config
-from _gpu_loops import Loop, Shape, own_loop, tokens_file
+from _gpu_loops import Loop, Shape, nanogpt_loop, own_loop, tokens_file
+from torch import nn
 
 from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.transformer import cross_entropy, norms
+from dupt_swarm.learning.transformer.dropout import Dropout
 
-AS_IT_SHIPS, AS_WRITTEN, SMALLER = "as it ships", "as written", "16 sequences at once"
+AS_IT_SHIPS, AS_WRITTEN, SMALLER = "as it ships", "not compiled", "16 sequences at once"
+NANOGPT = "in nanoGPT's manner"
 SEQUENCES = 16  # of the smaller
-ITEMS: dict[str, AbstractContextManager[Any]] = {
-    AS_IT_SHIPS: nullcontext(),
-    AS_WRITTEN: nullcontext(),
-    SMALLER: nullcontext(),
-    "Inductor's coordinate descent": torch._inductor.config.patch(coordinate_descent_tuning=True),
+ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    AS_IT_SHIPS: nullcontext,
+    AS_WRITTEN: nullcontext,
+    SMALLER: nullcontext,
+    "PyTorch's dropout": lambda: patch.object(Dropout, "forward", nn.Dropout.forward),
+    "norms in fp32": lambda: patch.object(norms, "narrowed", lambda x: x),
+    "vocabulary as it is": lambda: patch.object(cross_entropy, "_padded", lambda *weights: weights),
+    NANOGPT: nullcontext,
 }
 
 
@@ -35,9 +43,13 @@ def main() -> None:
     device = choose_device(name)
     shape = Shape(preset, size or None, SEQUENCES if item == SMALLER else int(sequences))
     data = tokens_file(Path(folder), shape.manifest.model.vocabulary_size)
-    with ITEMS[item]:
-        trainer = own_loop(shape, data, device, compiled=False if item == AS_WRITTEN else None)
-        loop = Loop(lambda: trainer.step().tokens, device)
+    with ITEMS[item]():
+        if item == NANOGPT:
+            step = nanogpt_loop(shape, data, device).step
+        else:
+            trainer = own_loop(shape, data, device, compiled=False if item == AS_WRITTEN else None)
+            step = lambda: trainer.step().tokens  # noqa: E731
+        loop = Loop(step, device)
         print(json.dumps({"peak_gib": loop.peak_bytes / 2**30}), flush=True)
         for line in sys.stdin:
             loop.run(float(line))

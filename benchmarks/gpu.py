@@ -1,14 +1,14 @@
-"""What oracles make of a GPU, as ratios between arms that are interleaved in one run; one JSON in the end.
+"""What oracles make of a GPU, as ratios between arms that take turns; a line of JSON for each part.
 
     checks   that it computes what a CPU computes
     loops    tokens per second of the product's model and trainer, and its model FLOP utilisation: FLOP per
              token (Chowdhery et al. 2022, "PaLM", appendix B) × tokens per second ÷ the rate of a product of
-             two 8192 × 8192 matrices in bf16, measured in the same run; beside it a loop in nanoGPT's manner
-    items    a model as it ships ÷ with one thing changed
+             two 8192 × 8192 matrices in bf16, measured in the same run
+    items    a model as it ships ÷ with one thing changed, and ÷ a loop in nanoGPT's manner
     profile  the operations that take most of the device's time
     swarm    two oracles on the one device, with all that they do, ÷ the same two training without a swarm
 
-    python benchmarks/gpu.py [--parts loops,items,profile,swarm] [--output gpu.json]
+    python benchmarks/gpu.py [--parts loops,items,profile,swarm] [--file gpu.jsonl]
 
 Without a GPU it runs the smallest models on the CPU (`--small`), to show that all of it works.
 """
@@ -30,14 +30,13 @@ from typing import Any
 import click
 import torch
 from _gpu_checks import check
-from _gpu_item import AS_IT_SHIPS, ITEMS
+from _gpu_item import AS_IT_SHIPS, ITEMS, NANOGPT
 from _gpu_loops import (
     Loop,
     Shape,
     flops_per_token,
     forget,
     matrix_product_rate,
-    nanogpt_loop,
     own_loop,
     tokens_file,
     top_operations,
@@ -61,6 +60,7 @@ SHAPES = {
 }
 SMALL = {"tiny": Shape("tiny", None, 16)}
 PARTS = ("checks", "loops", "items", "profile", "swarm")
+ITEM_BYTES = 19 << 30  # of the first model, as measured
 
 Facts = dict[str, Any]
 
@@ -72,7 +72,7 @@ Facts = dict[str, Any]
 @click.option("--slices", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--device", "name", default="auto", show_default=True)
 @click.option("--small", is_flag=True, help="The smallest models.")
-@click.option("--output", type=click.Path(path_type=Path), default=None)
+@click.option("--file", type=click.Path(path_type=Path), default=None, help="To append the lines to.")
 def main(
     parts: str,
     models: str | None,
@@ -80,14 +80,14 @@ def main(
     slices: int,
     name: str,
     small: bool,
-    output: Path | None,
+    file: Path | None,
 ) -> None:
     """What oracles make of a GPU."""
     device = choose_device(name)
     shapes = SMALL if small else SHAPES
     if models:
         shapes = {model: shapes[model] for model in models.split(",")}
-    found: Facts = {"machine": machine(device)}
+    found: Facts = machine(device)
     with tempfile.TemporaryDirectory(prefix="dupt-gpu-") as folder:
         place = Path(folder)
         if device.type == "cuda":
@@ -102,13 +102,14 @@ def main(
         for part in parts.split(","):
             began = time.monotonic()
             try:
-                found[part] = work[part]()
-            except Exception as error:  # what else was found is not to be lost
-                found[part] = {"error": f"{type(error).__name__}: {error}"[:2000]}
-            found[part]["took_seconds"] = round(time.monotonic() - began, 1)
-            click.echo(json.dumps({part: found[part]}, indent=1))
-            if output:
-                output.write_text(json.dumps(found, indent=1), "utf-8")
+                row = work[part]()
+            except Exception as error:  # what else there is to find is not to be lost
+                row = {"error": f"{type(error).__name__}: {error}"[:2000]}
+            row["took_seconds"] = round(time.monotonic() - began, 1)
+            click.echo(json.dumps({part: row}, indent=1))
+            if file:
+                with file.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(found | {part: row}) + "\n")
 
 
 def machine(device: torch.device) -> Facts:
@@ -125,27 +126,20 @@ def machine(device: torch.device) -> Facts:
 def loops(
     shapes: dict[str, Shape], folder: Path, device: torch.device, seconds: float, slices: int, found: Facts
 ) -> Facts:
-    """Each model, as it ships and in nanoGPT's manner."""
+    """Each model, as it ships."""
     facts: Facts = {}
     for name, shape in shapes.items():
         manifest = shape.manifest
         data = tokens_file(folder, manifest.model.vocabulary_size)
         trainer = own_loop(shape, data, device)
-        arms = {"own": Loop(lambda trainer=trainer: trainer.step().tokens, device)}  # type: ignore[misc]
-        if manifest.model.positions == "learned":
-            arms["nanogpt"] = Loop(nanogpt_loop(shape, data, device).step, device)
+        loop = Loop(lambda trainer=trainer: trainer.step().tokens, device)  # type: ignore[misc]
         for _ in range(slices):
-            for arm in arms.values():
-                arm.run(seconds)
-        facts[name] = {
-            arm: {"tokens_per_second": round(loop.rate), "peak_gib": round(loop.peak_bytes / 2**30, 2)}
-            | ({"mfu": mfu(loop.rate, manifest, found)} if "product_flop_per_second" in found else {})
-            for arm, loop in arms.items()
-        }
-        if "nanogpt" in arms:
-            facts[name]["own/nanogpt"] = ratio(arms["own"].rates, arms["nanogpt"].rates)
+            loop.run(seconds)
+        facts[name] = {"tokens_per_second": round(loop.rate), "peak_gib": round(loop.peak_bytes / 2**30, 2)}
+        if "product_flop_per_second" in found:
+            facts[name]["mfu"] = mfu(loop.rate, manifest, found)
         click.echo(json.dumps({name: facts[name]}))
-        del arms, trainer
+        del loop, trainer
         forget()
     return facts
 
@@ -156,10 +150,18 @@ def items(
     """The first model as it ships ÷ with one thing changed, each in a process of its own."""
     name, shape = next(iter(shapes.items()))
     tokens_file(folder, shape.manifest.model.vocabulary_size)
-    about = (shape.preset, shape.size or "", str(shape.sequences), folder, str(device))
+    # They warm up at once, and there must be room for all.
+    rooms = (
+        torch.cuda.get_device_properties(device).total_memory // ITEM_BYTES if device.type == "cuda" else 1
+    )
+    sequences = shape.sequences if rooms >= len(ITEMS) else shape.sequences // 2
+    about = (shape.preset, shape.size or "", str(sequences), folder, str(device))
     with ExitStack() as stack:
-        arms = {item: stack.enter_context(process("_gpu_item.py", *about, item)) for item in ITEMS}
+        alike = shape.manifest.model.positions == "learned"  # as nanoGPT's are
+        items = [item for item in ITEMS if alike or item != NANOGPT]
+        arms = {item: stack.enter_context(process("_gpu_item.py", *about, item)) for item in items}
         facts: Facts = {item: {"peak_gib": round(answer(arm)["peak_gib"], 2)} for item, arm in arms.items()}
+        facts["sequences at once"] = sequences
         rates: dict[str, list[float]] = {item: [] for item in arms}
         for _ in range(slices):
             for item, arm in arms.items():

@@ -54,6 +54,11 @@ def test_a_step_waits_for_nothing(facts: dict[str, Any]) -> None:
     assert facts["step"]["copied"] == {"cpu to cuda": facts["batch_bytes"], "cuda to cpu": FLOAT}
 
 
+def test_blocks_hand_on_half_the_bytes(facts: dict[str, Any]) -> None:
+    """What a norm gives goes into products, in whose precision it is."""
+    assert facts["normalised"] == "torch.bfloat16"
+
+
 def test_seeing_what_is_common_waits_for_nothing(facts: dict[str, Any]) -> None:
     """What the model writes stays on the card."""
     assert facts["unigrams"]["operators"] > 100

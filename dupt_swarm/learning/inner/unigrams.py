@@ -17,7 +17,7 @@ from dupt_swarm.learning.evaluation import evaluating
 from dupt_swarm.learning.transformer.gpt import GPT
 
 SEQUENCES = 128
-AT_ONCE = 32  # what is foretold takes 32 MB with a vocabulary of 256,000
+AT_ONCE = {"cpu": 32}  # what is foretold takes 32 MB with a vocabulary of 256,000
 EVEN = 0.01  # of the distribution is even, so that no token is impossible
 # Sequences draw at multiples of these, modulo 1, which fill (0, 1) evenly and do not go together.
 IRRATIONAL = (0.6180339887, 0.4142135624, 0.7320508076)
@@ -49,7 +49,9 @@ class Unigrams:
         even = torch.full((size,), 1 / size, device=device)
         beginnings, total = (even if known is None else known).cumsum(0), torch.zeros_like(even)
         with evaluating(self._decoder):
-            for numbers in torch.split(torch.arange(SEQUENCES, device=device), AT_ONCE):
+            for numbers in torch.split(
+                torch.arange(SEQUENCES, device=device), AT_ONCE.get(device.type, SEQUENCES)
+            ):
                 tokens = _drawn(beginnings, (numbers + 0.5) / SEQUENCES)[:, None]
                 foretold = self._foretell(tokens)
                 for step in IRRATIONAL:

@@ -9,6 +9,7 @@ block            placement of the norms: `post`, `pre`, `parallel`
 feed_forward     `gelu`, `gelu_erf`, `relu`, `swiglu`
 norms            `layer`, `rms`
 positions        `learned`, `sinusoidal`, `rotary`
+dropout          cheap on a GPU, where the model is compiled
 cross_entropy    the loss of a linear layer's logits in a third of the memory
 weights          a model's first weights, and their shapes
 

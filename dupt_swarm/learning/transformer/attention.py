@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dupt_swarm.learning.transformer.dropout import Dropout
 from dupt_swarm.learning.transformer.norms import build_norm
 from dupt_swarm.learning.transformer.positions import Turn
 from dupt_swarm.manifest import Model
@@ -35,7 +36,7 @@ class Heads(nn.Module):
         self.c_proj = nn.Linear(config.width, config.width, bias=config.biases)
         self.q_norm = build_norm(config.head_width, config) if config.qk_norm else nn.Identity()
         self.k_norm = build_norm(config.head_width, config) if config.qk_norm else nn.Identity()
-        self.resid_dropout = nn.Dropout(config.dropout)
+        self.resid_dropout = Dropout(config.dropout)
 
     def split(self, x: Tensor) -> Tensor:
         """[B, T, heads · D] to [B, heads, T, D]."""

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+MULTIPLE = {"cuda": 64}  # of the vocabulary, on these kinds of devices
+
 
 def linear_cross_entropy(
     x: Tensor,
@@ -56,8 +58,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         bias: Tensor | None,
         smoothing: float,
     ) -> Tensor:
+        size, ctx.of_bias = len(weight), None if bias is None else bias.dtype
+        weight, bias = _padded(weight, bias)
         logits = x @ weight.T if bias is None else torch.addmm(bias.to(x.dtype), x, weight.T)
-        even = smoothing / len(weight)
+        even = smoothing / size
         loss = torch.zeros((), device=x.device)
         rows = _rows_at_a_time(logits)
         for start in range(0, len(logits), rows):
@@ -65,14 +69,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
             logp = F.log_softmax(part, dim=-1, dtype=torch.float32)
             here = torch.arange(len(part), device=x.device), target
             target_logp = logp[here]
-            found = target_logp if not smoothing else (1 - smoothing) * target_logp + even * logp.sum(1)
+            found = (
+                target_logp if not smoothing else (1 - smoothing) * target_logp + even * logp[:, :size].sum(1)
+            )
             loss -= (found if shares is None else found * shares[start : start + rows]).sum()
             if any(ctx.needs_input_grad):
                 # d loss / d logits = (softmax − smoothed one-hot) · share; backward multiplies by the share.
                 part.copy_(logp.exp_().sub_(even) if smoothing else logp.exp_())
+                if smoothing:
+                    part[:, size:] = 0
                 part[here] = (target_logp.expm1() + (smoothing - even)).to(part.dtype)
         ctx.save_for_backward(logits, x, weight, shares)
-        ctx.bias = None if bias is None else bias.dtype
+        ctx.size = size
         return loss / targets.numel() if shares is None else loss
 
     @staticmethod
@@ -82,10 +90,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
         scale = grad / x.size(0) if shares is None else (grad * shares).unsqueeze(1).to(x.dtype)
         # Scaled after the sum, a frequent token's gradient might be beyond fp16 with any scale of the loss.
         of_bias = None
-        if ctx.bias is not None:
+        if ctx.of_bias is not None:
             scales = scale.expand(len(x), 1) if shares is None else scale
-            of_bias = (difference.T @ scales.to(difference.dtype)).squeeze(1).to(ctx.bias)
-        return (difference @ weight).mul_(scale), difference.T @ (x * scale), None, None, of_bias, None
+            of_bias = (difference.T @ scales.to(difference.dtype)).squeeze(1)[: ctx.size].to(ctx.of_bias)
+        of_weight = (difference.T @ (x * scale))[: ctx.size]
+        return (difference @ weight).mul_(scale), of_weight, None, None, of_bias, None
+
+
+def _padded(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """With rows of impossible tokens after the last: some devices are fast with round numbers only."""
+    missing = -len(weight) % MULTIPLE.get(weight.device.type, 1)
+    if not missing:
+        return weight, bias
+    bias = weight.new_zeros(len(weight)) if bias is None else bias
+    return F.pad(weight, (0, 0, 0, missing)), F.pad(bias, (0, missing), value=-torch.inf)
 
 
 def _rows_at_a_time(logits: Tensor) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dupt_swarm.learning.transformer.dropout import Dropout
 from dupt_swarm.manifest import Model
 
 
@@ -19,7 +20,7 @@ class MLP(nn.Module):
         self.activation = activation
         self.c_fc = nn.Linear(config.width, config.hidden_width, bias=config.biases)
         self.c_proj = nn.Linear(config.hidden_width, config.width, bias=config.biases)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, C] to [B, T, C]."""
@@ -34,7 +35,7 @@ class SwiGLU(nn.Module):
         self.c_gate = nn.Linear(config.width, config.hidden_width, bias=config.biases)
         self.c_fc = nn.Linear(config.width, config.hidden_width, bias=config.biases)
         self.c_proj = nn.Linear(config.hidden_width, config.width, bias=config.biases)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, C] to [B, T, C]."""

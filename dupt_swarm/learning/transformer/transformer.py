@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.transformer.block import BLOCKS
+from dupt_swarm.learning.transformer.dropout import Dropout
 from dupt_swarm.learning.transformer.norms import build_norm
 from dupt_swarm.learning.transformer.positions import POSITIONS, Positions, Turn
 from dupt_swarm.learning.transformer.weights import check_shapes, draw_weights
@@ -30,7 +31,7 @@ class Transformer(nn.Module):
         self.config = config
         self.wte = nn.Embedding(config.vocabulary_size, config.width)  # W_e
         self.wpe = POSITIONS[config.positions](config)  # W_p, if they are learned
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
 
     def complete(self) -> None:
         """See that all weights are there, and draw them."""

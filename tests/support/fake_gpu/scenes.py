@@ -25,6 +25,7 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
     import torch
 
     from dupt_swarm.learning.batches import Batches
+    from dupt_swarm.learning.device import autocast
     from dupt_swarm.learning.inner.matrices import block_matrices
     from dupt_swarm.learning.inner.unigrams import Unigrams
     from dupt_swarm.learning.strategies.diloco import DiLoCo
@@ -98,6 +99,9 @@ def measure(preset: str, size: str | None = None) -> dict[str, Any]:
             act()
             facts[scene] = noted() | {"live": meter.live}
         trainer.step()
+        with autocast(device), torch.no_grad():
+            inputs = torch.zeros(1, context, dtype=torch.int64, device=device)
+            facts["normalised"] = str(model.hidden(inputs).dtype)
     return facts
 
 
