@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.batches import Batch, Batches
+from dupt_swarm.learning.batches import Batch, Batches, BatchSource
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies import build_strategy
-from dupt_swarm.learning.trainer import BatchSource, Trainer
+from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.learning_rate import inner_learning_rate
 from dupt_swarm.optimizer.feedback import ErrorFeedback

@@ -43,7 +43,7 @@ from _solitary import Pause, solitary_swarm, speed_manifest
 from _texts import write_four
 from torch import nn
 
-from dupt_swarm.learning.batches import Batches, cut_step
+from dupt_swarm.learning.batches import Batches, BatchSource, cut_step
 from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
 from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.inner import build_inner
@@ -53,7 +53,7 @@ from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import train_tokenizer
-from dupt_swarm.learning.trainer import BatchSource, Trainer
+from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.learning_rate import inner_learning_rate

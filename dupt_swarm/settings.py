@@ -194,9 +194,9 @@ class OracleSettings:
         language: of the dumps of Wikipedia there, read only those in this one; None: all.
         columns: of labelled examples: what a column is called there, by what it is, as in
             ``{"text": "review"}``; for those with other names.
-        device: ``auto``, or a torch device such as ``cuda:1``.
-        batch_size: sequences at once at most; gradients are accumulated up to the manifest's step. None: on a
-            GPU as many as it has room for, elsewhere 16.
+        device: ``auto``, or a torch device such as ``cuda:1``; ``cuda`` is all GPUs, ``cuda:0,1`` are some.
+        batch_size: sequences at once at most on each device; gradients are accumulated up to the manifest's
+            step. None: on a GPU as many as it has room for, elsewhere 16.
         gpu_memory: the part of a GPU's memory that training takes at most; others have the rest.
         compile: whether to use `torch.compile`; None: on CUDA only.
         rounds: stop after so many rounds; None: go on until told to stop.

@@ -26,6 +26,7 @@ from peers.checks.report import Check
 @click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
 @options.corpora("What `join` would train on.")
 @options.data
+@options.devices
 @options.room
 @options.max_disk
 @options.swarm_id

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     help="The corpus's public name. [default: name of the file or folder; of the swarm's `held-out`]",
 )
 @options.data
+@options.device
 @options.batch_size
 @click.option(
     "--blocks",

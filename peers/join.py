@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     "labelled examples in .csv .jsonl .parquet."
 )
 @options.data
+@options.devices
 @options.room
 @options.threads
 @click.option(
@@ -93,14 +94,14 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         open_screen() as screen,
     ):
         screen.say("joining the swarm …")
-        from dupt_swarm.learning.device import choose_device
+        from dupt_swarm.learning.device import choose_devices, in_short
         from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 
         own = options.pick(OracleSettings, chosen)
         check_data(own)
-        device = str(choose_device(chosen["device"]))
+        device = in_short(choose_devices(chosen["device"]))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
         os.nice(chosen["nice"])  # the node inherits it
         check = partial(check_data, own)

@@ -219,6 +219,12 @@ strict = click.option(
     "--strict", is_flag=True, help="Refuse a corpus with unreadable files, instead of leaving those out."
 )
 device = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:1, mps.")
+devices = click.option(
+    "--device",
+    default="auto",
+    show_default=True,
+    help="auto, cpu, cuda (all GPUs), cuda:1, cuda:0,1 (several), mps.",
+)
 batch_size = click.option(
     "--batch-size",
     type=click.IntRange(1),
@@ -340,7 +346,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on st
 
 
 # What several commands have in a row.
-data = together(field, language, columns, strict, device)
+data = together(field, language, columns, strict)
 running = together(
     *(state_dir, name, max_upload, max_download),
     *(log_rounds, log_size, relay, relay_size, metrics_addr),

@@ -21,6 +21,7 @@ architectures/   which of Hugging Face's architectures it can be: tables for bot
 importing/       a model from a folder of another program
 objectives/      what is learned: language, or a task besides it
 device           which device, which precision, compiled or not
+data_parallel/   several devices that compute the same steps
 room             how many sequences a GPU has room for at once
 trainer          inner steps; the optimizer is handed in
 inner/           the inner optimizer: a file per kind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -18,6 +18,23 @@ from dupt_swarm.manifest import Manifest
 EPOCH_BLOCKS_MAX = 1 << 24  # of a mixture with text that the swarm offers
 Batch = tuple[torch.Tensor, ...]  # what a model takes; each with an example per row
 Blocks = tuple[torch.Tensor, torch.Tensor]  # inputs and targets, int64 [B, k] each
+
+
+class BatchSource(Protocol):
+    """Endless batches, with a position that can be saved."""
+
+    @property
+    def tokens_per_example(self) -> int:
+        """What an example counts for in the swarm's rounds, however long it is."""
+
+    def __next__(self) -> Batch:
+        """The next batch, on the CPU."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position: which batch comes next."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> object:
+        """Go on from a saved position."""
 
 
 class Batches(EpochBatches[Blocks]):
@@ -73,6 +90,12 @@ def held_out_batches(
 def count_examples(batch: Batch) -> int:
     """How many examples a batch has."""
     return len(batch[0])
+
+
+def pieces(batches: Iterable[Batch], at_once: int) -> Iterator[Batch]:
+    """The same examples, so many at once at most."""
+    for batch in batches:
+        yield from zip(*(torch.split(tensor, at_once) for tensor in batch), strict=True)
 
 
 def count_blocks(split: Split, context_length: int) -> int:

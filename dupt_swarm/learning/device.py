@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import DeviceError
-from dupt_swarm.learning.driver import card_of_driver
+from dupt_swarm.learning.driver import card_of_driver, free_bytes
 
 REASON_LENGTH_MAX = 200
 FAST_FP16 = (7, 0)  # compute capability; what Triton needs, too
@@ -39,6 +40,51 @@ def choose_device(name: str = "auto") -> torch.device:
                 "update the driver, or install another build (https://pytorch.org/get-started)",
                 *(card, torch.__version__, f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"),
             )
+    device = _known(name)
+    if device.type == "cuda":
+        _try_out(device)
+    return device
+
+
+def choose_devices(name: str = "auto") -> list[torch.device]:
+    """The devices that compute one oracle's steps together; the first is the trainer's.
+
+    "cuda" is all GPUs, "cuda:0,1" are some; "auto" is one, of several GPUs the freest.
+
+    Raises:
+        DeviceError: as of `choose_device`; or they cannot compute together.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto" and count > 1:
+        name = f"cuda:{max(range(count), key=lambda index: free_bytes(torch.device('cuda', index)))}"
+        logger.info("of %d GPUs this oracle takes one, %s; device `cuda` takes all", count, name)
+    if name == "cuda" and count > 1:
+        name = f"cuda:{','.join(map(str, range(count)))}"
+    if name == "auto" or "," not in name:
+        return [choose_device(name)]
+    short = re.fullmatch(r"cuda:([\d,]*\d)", name)
+    named = [f"cuda:{number}" for number in short[1].split(",")] if short else name.split(",")
+    devices = [_known(each) for each in named]
+    if len({device.type for device in devices}) > 1 or devices[0].type == "mps":
+        raise DeviceError(f"devices `{name}` cannot compute together; choose CUDA GPUs, as in cuda:0,1")
+    if devices[0].type == "cuda" and len(set(devices)) < len(devices):
+        raise DeviceError(f"devices `{name}` name one twice; name each once")
+    return [choose_device(named[0]), *devices[1:]]
+
+
+def in_short(devices: Sequence[torch.device]) -> str:
+    """What `choose_devices` takes for them."""
+    if devices[0].type == "cuda" and len(devices) > 1:
+        return "cuda:" + ",".join(str(device.index) for device in devices)
+    return ",".join(map(str, devices))
+
+
+def _known(name: str) -> torch.device:
+    """The device called ``name``.
+
+    Raises:
+        DeviceError: the name is unknown, or this machine has no such device.
+    """
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -52,8 +98,6 @@ def choose_device(name: str = "auto") -> torch.device:
         raise DeviceError(f"no device `{name}`: it needs a Mac with an Apple GPU; use device auto")
     if device.type not in ("cpu", "cuda", "mps"):
         raise DeviceError(f"device `{name}` is not supported; choose auto, cpu, cuda, cuda:1 … or mps")
-    if device.type == "cuda":
-        _try_out(device)
     return device
 
 
@@ -74,13 +118,13 @@ def _try_out(device: torch.device) -> None:
         ) from error
 
 
-def autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Inside, matrix products run in `product_dtype`, everything else in fp32.
+def autocast(device: torch.device, dtype: torch.dtype | None = None) -> AbstractContextManager[object]:
+    """Inside, matrix products run in ``dtype``, everything else in fp32; None: in `product_dtype`.
 
     Parameters, gradients and sums stay fp32 (Kalamkar et al. 2019). With fp16 a loss has to be scaled before
     its gradients are computed, see `loss_scaler`.
     """
-    dtype = product_dtype(device)
+    dtype = dtype or product_dtype(device)
     return nullcontext() if dtype is torch.float32 else torch.autocast(device.type, dtype)
 
 

@@ -31,6 +31,17 @@ def card_of_driver() -> str:
         return ""
 
 
+def free_bytes(device: torch.device) -> int:
+    """Of the memory of this GPU, so many are free; 0: nobody can tell."""
+    card = Card.of_device(device)
+    if card is None or card.nvml is None:
+        return 0
+    try:
+        return int(card.nvml.nvmlDeviceGetMemoryInfo(card.handle).free)
+    except card.nvml.NVMLError:  # this GPU does not know
+        return 0
+
+
 class Card:
     """One GPU, by its identifier, so that CUDA_VISIBLE_DEVICES does not confuse it with others.
 

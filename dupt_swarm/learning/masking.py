@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from dupt_swarm.errors import CheckpointError
-from dupt_swarm.learning.batches import Batch
+from dupt_swarm.learning.batches import Batch, BatchSource
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import BatchSource
 from dupt_swarm.manifest import Manifest
 
 MASKED, REPLACED = 0.8, 0.1  # of what is foretold; the rest stays as it is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError
-from dupt_swarm.learning.batches import Batch, count_examples
+from dupt_swarm.learning.batches import Batch, BatchSource, count_examples, pieces
+from dupt_swarm.learning.data_parallel.workers import Workers
 from dupt_swarm.learning.device import (
     Arriving,
     autocast,
     halved,
     is_out_of_memory,
     loss_scaler,
+    product_dtype,
     run_as_written,
     shortly,
     use_fp32,
@@ -39,23 +41,6 @@ class Optimizer(Protocol):
 
     def zero_grad(self) -> object:
         """Forget the gradients."""
-
-
-class BatchSource(Protocol):
-    """Endless batches, with a position that can be saved."""
-
-    @property
-    def tokens_per_example(self) -> int:
-        """What an example counts for in the swarm's rounds, however long it is."""
-
-    def __next__(self) -> Batch:
-        """The next batch, on the CPU."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position: which batch comes next."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> object:
-        """Go on from a saved position."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +67,11 @@ class Trainer:
         device: torch.device,
         micro_batches: int = 1,
         examples_at_once: int = EXAMPLES_MAX,
+        workers: Workers | None = None,
     ) -> None:
         """A step takes ``micro_batches`` of ``batches``, and cuts them to ``examples_at_once`` if need be.
 
-        ``model(*batch)`` gives the mean loss of a batch's examples.
+        ``model(*batch)`` gives the mean loss of a batch's examples. ``workers`` compute parts of each batch.
         """
         self.model = model
         self.optimizer = optimizer
@@ -93,11 +79,12 @@ class Trainer:
         self.micro_batches = micro_batches
         self._batches = batches
         self._position = batches.state_dict()
-        self._next: list[Batch] = []
+        self._next: _Dealt | None = None
         self._examples = examples_at_once
         self._short_of_memory = False
         self._watch = Stopwatch()
         self._scaler, self._learner = loss_scaler(device), _Learner(model, optimizer)
+        self._workers = workers or Workers(model)
 
     def observe(self, observer: Observer) -> None:
         """From now on report each step's tokens and the seconds of its phases to ``observer``."""
@@ -116,19 +103,19 @@ class Trainer:
         watch = self._watch
         watch.start()
         self.model.train()
-        step_batches = self._next or self._fetch()
-        sizes = [count_examples(batch) for batch in step_batches]
-        tokens = sum(sizes) * self._batches.tokens_per_example
+        dealt = self._next or self._fetch()
+        tokens = dealt.examples * self._batches.tokens_per_example
         watch.lap("data")
         random = _random_state(self.device)
         try:
-            while (loss := self._accumulate(step_batches, sum(sizes), look)) is None:
+            while (loss := self._accumulate(dealt, look)) is None:
                 self.optimizer.zero_grad()
                 if self._short_of_memory:
-                    self._examples = halved(min(self._examples, max(sizes)), self.device, "training on")
+                    largest = max(count_examples(batch) for batch in dealt.own)
+                    self._examples = halved(min(self._examples, largest), self.device, "training on")
                 _restore_random_state(random, self.device)
         except Abandoned:
-            self._next = step_batches
+            self._next = dealt
             _restore_random_state(random, self.device)
             self.optimizer.zero_grad()
             raise
@@ -151,6 +138,14 @@ class Trainer:
             use_fp32(self.device)
             self._scaler = loss_scaler(self.device)
         return int(learnt or 0)
+
+    def rest(self) -> None:
+        """Leave the workers' devices to others until the next step."""
+        self._workers.rest()
+
+    def close(self) -> None:
+        """End the workers."""
+        self._workers.close()
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the batches, the state of the random numbers of dropout, and the loss's scale."""
@@ -179,26 +174,34 @@ class Trainer:
                 f"not the state of a trainer ({error}); resume from another checkpoint"
             ) from error
         self._batches.load_state_dict(position)
-        self._position, self._next = position, []
+        self._position, self._next = position, None
 
-    def _accumulate(self, step_batches: list[Batch], examples: int, look: Look) -> Tensor | None:
+    def _accumulate(self, dealt: _Dealt, look: Look) -> Tensor | None:
         """The mean loss, with its gradients in the parameters; None: what has failed may do now."""
-        loss = torch.zeros((), device=self.device)
-        pieces = list(self._pieces(step_batches))
-        for number, piece in enumerate(pieces):
-            look(number, len(pieces))
+        several = self._workers.devices > 1
+        scale = self._scaler.get_scale() if several else 1.0  # to read it waits for the device
+        how = product_dtype(self.device), scale
+        with self._workers.computing(dealt.others, dealt.examples, self._examples, *how) as join:
+            loss = torch.zeros((), device=self.device)
+            own = list(pieces(dealt.own, self._examples))
+            for number, piece in enumerate(own):
+                look(number, len(own))
+                try:
+                    with autocast(self.device):
+                        part = self.model(*piece) * (count_examples(piece) / dealt.examples)
+                    self._watch.lap("forward")
+                    self._scaler.scale(part).backward()
+                    loss += part.detach()
+                    self._watch.lap("backward")
+                except Exception as error:
+                    if not self._may_do(error):
+                        raise
+                    return None
             try:
-                with autocast(self.device):
-                    part = self.model(*piece) * (count_examples(piece) / examples)
-                self._watch.lap("forward")
-                self._scaler.scale(part).backward()
-                loss += part.detach()
-                self._watch.lap("backward")
-            except Exception as error:
-                if not self._may_do(error):
-                    raise
+                return join(loss)
+            except MemoryError as error:
+                self._may_do(error)
                 return None
-        return loss
 
     def _may_do(self, error: Exception) -> bool:
         """Whether what failed may do with less memory, or as written where compiling it may have failed."""
@@ -210,17 +213,33 @@ class Trainer:
             logger.warning("the model could not be compiled, and runs slower as written: %s", shortly(error))
         return compiled
 
-    def _pieces(self, step_batches: list[Batch]) -> Iterator[Batch]:
-        for batch in step_batches:
-            yield from zip(*(torch.split(tensor, self._examples) for tensor in batch), strict=True)
-
-    def _fetch(self) -> list[Batch]:
-        return [self._to_device(next(self._batches)) for _ in range(self.micro_batches)]
+    def _fetch(self) -> _Dealt:
+        dealt = [self._workers.deal(next(self._batches)) for _ in range(self.micro_batches)]
+        own, *others = (
+            [part for part in parts if count_examples(part)] for parts in zip(*dealt, strict=True)
+        )
+        examples = sum(count_examples(part) for parts in dealt for part in parts)
+        return _Dealt([self._to_device(part) for part in own], others, examples)
 
     def _to_device(self, batch: Batch) -> Batch:
         if self.device.type == "cuda":  # only copies from pinned memory overlap with computation
             batch = tuple(tensor.pin_memory() for tensor in batch)
         return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """The batches of a step.
+
+    Attributes:
+        own: this process's parts of them, on its device.
+        others: those of each worker.
+        examples: how many all have.
+    """
+
+    own: list[Batch]
+    others: list[list[Batch]]
+    examples: int
 
 
 class _Learner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import psutil
 import torch
@@ -14,7 +14,7 @@ from dupt_swarm.learning.cores import used_seconds
 from dupt_swarm.learning.driver import Card
 
 LOOK_SECONDS = 5.0
-# Somebody works here who uses more than this part of all cores, or of the GPU's time,
+# Somebody works here who uses more than this part of all cores, or of a GPU's time,
 CORES_MAX, GPU_MAX = 0.3, 0.2
 BUSY_SECONDS = 10.0  # for so long,
 QUIET_RATIO, QUIET_SECONDS = 0.6, 120.0  # until it has been less than so much of that for two minutes
@@ -30,16 +30,17 @@ class Idleness:
 
     def __init__(
         self,
-        device: torch.device,
+        devices: Sequence[torch.device],
         *,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
-        card: Card | None = None,
+        cards: Sequence[Card] | None = None,
     ) -> None:
-        """Begin; until the contrary is seen, nobody does. ``clock``, ``draw``, ``card``: for tests."""
+        """Begin; until the contrary is seen, nobody does. ``clock``, ``draw``, ``cards``: for tests."""
         self.free = True
         self._draw, self._patience = draw, QUIET_SECONDS
-        self._clock, self._card = clock, card or Card.of_device(device)
+        found = map(Card.of_device, devices) if cards is None else cards
+        self._clock, self._cards = clock, [card for card in found if card is not None]
         self._looked, self._busy_since, self._quiet_since = clock(), math.inf, math.inf
         self._used, _ = _used_by_others(_ours())
 
@@ -52,9 +53,9 @@ class Idleness:
         used, cores = _used_by_others(ours)
         load = (used - self._used) / seconds / cores / CORES_MAX
         self._looked, self._used = now, used
-        if self._card is not None:
-            pids = [process.pid for process in ours]
-            load = max(load, (self._card.used_by_others(pids, computing=computing) or 0.0) / GPU_MAX)
+        pids = [process.pid for process in ours]
+        for card in self._cards:
+            load = max(load, (card.used_by_others(pids, computing=computing) or 0.0) / GPU_MAX)
         self._note(now, seconds, load)
 
     def _note(self, now: float, seconds: float, load: float) -> None:

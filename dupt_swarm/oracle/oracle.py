@@ -7,14 +7,16 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
+from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.device import choose_device, limit_memory, maybe_compile, needing_memory
+from dupt_swarm.learning.data_parallel.workers import Workers
+from dupt_swarm.learning.device import choose_devices, limit_memory, maybe_compile, needing_memory
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
@@ -79,7 +81,8 @@ class Oracle:
             CheckpointError: the checkpoint is damaged.
         """
         self._swarm, self._settings = swarm, settings
-        device, tokenizer = choose_device(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
+        devices, tokenizer = choose_devices(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
+        device = devices[0]
         limit_memory(device, settings.gpu_memory)
         self._threads = Threads(settings.threads, computing=device.type == "cpu")
         offered = None if weight_of_offered(settings) is None else open_stock(swarm, progress)
@@ -88,12 +91,12 @@ class Oracle:
         )
         with needing_memory(device):
             self._trainer, self._optimizer, text = _build_trainer(
-                swarm, settings, self.objective, device, self._judging
+                swarm, settings, self.objective, devices, self._judging
             )
         self.sequences = text.sequences
         self.held_out = HeldOut(lambda: text.measure(settings.held_out_blocks, self._evaluating))
         self._meter = LossMeter()
-        self._idleness = Idleness(device) if settings.when_idle else None
+        self._idleness = Idleness(devices) if settings.when_idle else None
         self._commands = Commands(settings.hours, is_free=lambda: not self._idleness or self._idleness.free)
         self._finish_above: int | None = None  # own tokens in the swarm's state when told to finish
         self._noted: RoundResult | None = None  # the last round that we have drawn conclusions from
@@ -148,21 +151,29 @@ class Oracle:
             report: called about twice a second, before what may take long, and after every round.
 
         Raises:
-            DeviceError: the device has not enough memory.
+            DeviceError: a device has not enough memory, or is lost.
         """
         self._report_to = report
-        with needing_memory(self._trainer.device):
-            self._run()
+        try:
+            with needing_memory(self._trainer.device):
+                self._run()
+        finally:
+            self._trainer.close()
 
     def _run(self) -> None:
         with contextlib.suppress(Abandoned):
             self.held_out.measure()
-        while not self._stopping and not self._finished:
-            with contextlib.suppress(Abandoned):
-                if self._commands.current is Command.PAUSE:
-                    self._rest()
-                else:
-                    self._train()
+        try:
+            while not self._stopping and not self._finished:
+                with contextlib.suppress(Abandoned):
+                    if self._commands.current is Command.PAUSE:
+                        self._rest()
+                    else:
+                        self._train()
+        except DeviceError:  # the step is lost, and nothing else
+            self._settle()
+            self._checkpoints.write_final()
+            raise
         self._settle()
         self._no_more_rounds.set()
         self._checkpoints.write_final()
@@ -228,6 +239,7 @@ class Oracle:
         """Leave the device to others until training may continue; the swarm does not wait for us."""
         self._settle()
         self._optimizer.pause()
+        self._trainer.rest()
         self._checkpoints.write()
         self._do(PAUSED)
         while self._commands.current is Command.PAUSE:
@@ -318,20 +330,24 @@ def publishable(loss: float | None) -> float | None:
 
 
 def _build_trainer(
-    swarm: Swarm, settings: OracleSettings, objective: TrainingObjective, device: torch.device, look: Look
+    swarm: Swarm,
+    settings: OracleSettings,
+    objective: TrainingObjective,
+    devices: Sequence[torch.device],
+    look: Look,
 ) -> tuple[Trainer, CollaborativeOptimizer, HeldOutText]:
-    """The model on its device, with its optimizer and its batches; and what measures it.
+    """The model on the first device, with its optimizer, its batches and workers; and what measures it.
 
     ``look`` is called between two batches while a state is judged.
     """
-    manifest = swarm.manifest
+    manifest, device = swarm.manifest, devices[0]
     own = hashlib.sha256(f"{manifest.seed} {swarm.peer_id}".encode()).digest()
     # Dropout of this oracle; a checkpoint brings its own random state.
     torch.manual_seed(int.from_bytes(own[:8]))
     # Where the held-out text is the same for all, each judges by another part of it: chance misleads a few.
     judged_from = int.from_bytes(own[8:12])
     model = build_model(manifest).to(device)
-    sequences = _at_once(manifest, settings, objective, model, device)
+    sequences = _at_once(manifest, settings, objective, model, devices)
     text = HeldOutText(objective, model, device, sequences)
     judge = Judge(
         list(model.parameters()),
@@ -343,8 +359,10 @@ def _build_trainer(
     )
     wanted = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, wanted)
-    batches, micro_batches = objective.batches(sequences, swarm.peer_id)
-    return Trainer(model, optimizer, batches, device, micro_batches), optimizer, text
+    batches, micro_batches = objective.batches(sequences * len(devices), swarm.peer_id)
+    workers = Workers(model, manifest, devices[1:], wanted, settings.gpu_memory)
+    trainer = Trainer(model, optimizer, batches, device, micro_batches, workers=workers)
+    return trainer, optimizer, text
 
 
 def _at_once(
@@ -352,13 +370,14 @@ def _at_once(
     settings: OracleSettings,
     objective: TrainingObjective,
     model: nn.Module,
-    device: torch.device,
+    devices: Sequence[torch.device],
 ) -> int:
-    """How many sequences to compute with at once."""
+    """How many sequences each device computes with at once."""
+    device = devices[0]
     context_length, parameters = manifest.model.context_length, parameter_count(model)
     if settings.batch_size is not None or device.type != "cuda":
         return sequences_at_once(settings.batch_size or BATCH_SIZE, parameters, context_length, device)
     # Of AdamW; of an optimizer that needs less, it is as well.
     moments = 2 * 4 * parameters
-    most = manifest.rounds.tokens_per_step // context_length
+    most = -(-manifest.rounds.tokens_per_step // (context_length * len(devices)))
     return sequences_that_fit(model, objective.example, most, device, moments, settings.gpu_memory)

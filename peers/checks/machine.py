@@ -30,21 +30,21 @@ CGROUP = Path("/sys/fs/cgroup")
 
 def check_device(name: str) -> tuple[Check, str]:
     """Whether the device is there; and its kind: cpu, cuda or mps, or empty if it is not."""
-    from dupt_swarm.learning.device import choose_device
+    from dupt_swarm.learning.device import choose_devices, in_short
 
     try:
-        device = choose_device(name)
+        devices = choose_devices(name)
     except DeviceError as error:
         return Check("device", False, message(error), exit_code=UNSUITABLE), ""
-    return Check("device", True, describe_device(str(device))), device.type
+    return Check("device", True, describe_device(in_short(devices))), devices[0].type
 
 
 def describe_device(device: str) -> str:
-    """A device in words: its name, and what it is or how many threads it has."""
+    """A device, or several, in words: the name, and what it is or how many threads it has."""
     import torch
 
     if device.startswith("cuda"):
-        return f"{device}, {torch.cuda.get_device_name(device)}"
+        return f"{device}, {torch.cuda.get_device_name(device.partition(',')[0])}"
     return f"{device}, {plural(torch.get_num_threads(), 'thread')}" if device == "cpu" else device
 
 
@@ -67,7 +67,8 @@ def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Ch
     if device == "cuda":
         import torch
 
-        gpu_free, _ = torch.cuda.mem_get_info(torch.device("cuda" if name == "auto" else name))
+        first = "cuda" if name == "auto" else name.partition(",")[0]
+        gpu_free, _ = torch.cuda.mem_get_info(torch.device(first))
         checks.append(_memory("GPU memory", footprint.device, gpu_free, "choose a smaller --batch-size"))
     else:
         needed += footprint.device

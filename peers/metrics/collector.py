@@ -20,7 +20,7 @@ from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
-from peers.metrics.gpu import Gpu
+from peers.metrics.gpu import Gpus
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorder
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PeerMetrics(Collector):
         self._swarm: Swarm | None = None
         self._settings: NodeSettings | None = None
         self._oracle: Oracle | None = None
-        self._gpu: Gpu | None = None
+        self._gpus: Gpus | None = None
         self._steps, self._rounds, self._downloads = StepRecorder(), RoundRecorder(), DownloadRecorder()
 
     def joined(self, swarm: Swarm, settings: NodeSettings) -> None:
@@ -51,9 +51,9 @@ class PeerMetrics(Collector):
         self._settings, self._swarm = settings, swarm
         swarm.listen(self._downloads.hear)
 
-    def trains(self, oracle: Oracle, device: str) -> None:
-        """This peer's oracle begins, on ``device``."""
-        self._gpu, self._oracle = Gpu.of_device(device), oracle
+    def trains(self, oracle: Oracle, devices: str) -> None:
+        """This peer's oracle begins; for what ``devices`` is see `choose_devices`."""
+        self._gpus, self._oracle = Gpus.of_devices(devices), oracle
         oracle.observe(self._steps.add)
 
     def report(self, status: Status) -> None:
@@ -66,10 +66,10 @@ class PeerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """New families with samples."""
-        of_gpu = self._gpu.samples() if self._gpu else ()
+        of_gpus = self._gpus.samples() if self._gpus else ()
         # What this process knows replaces what its record says.
         own = (self._of_record(), self._of_process(), self._of_swarm(), self._of_oracle())
-        yield from families(dict(chain(*own, of_gpu)).items())
+        yield from families(dict(chain(*own, of_gpus)).items())
         for histogram, distributions in self._histograms():
             yield histogram.histogram(distributions)
 

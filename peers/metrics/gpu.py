@@ -1,8 +1,9 @@
-"""What the driver reports about the GPU that a peer trains on."""
+"""What the driver reports about the GPUs that a peer trains on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dupt_swarm.metrics import peer as names
@@ -12,31 +13,29 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.driver import Card
 
 
-class Gpu:
-    """The metrics of one NVIDIA GPU."""
+class Gpus:
+    """The metrics of NVIDIA GPUs."""
 
-    def __init__(self, card: Card) -> None:
-        """Without a driver that knows ``card`` there are no samples."""
-        self._card = card
+    def __init__(self, cards: Sequence[Card]) -> None:
+        """Of a card that the driver does not know there are no samples."""
+        self._cards = [card for card in cards if card.nvml is not None]
 
     @classmethod
-    def of_device(cls, device: str) -> Gpu | None:
-        """The GPU behind a torch device; None if it is not an NVIDIA GPU."""
-        if not device.startswith("cuda"):
-            return None  # without loading PyTorch
-        import torch
-
+    def of_devices(cls, devices: str) -> Gpus:
+        """Those among them; for what ``devices`` is see `choose_devices`."""
+        if not devices.startswith("cuda"):
+            return cls([])  # without loading PyTorch
+        from dupt_swarm.learning.device import choose_devices
         from dupt_swarm.learning.driver import Card
 
-        card = Card.of_device(torch.device(device))
-        return None if card is None else cls(card)
+        cards = (Card.of_device(device) for device in choose_devices(devices))
+        return cls([card for card in cards if card is not None])
 
     def samples(self) -> Iterator[tuple[MetricSpec, list[Sample]]]:
         """What can be read now; not every GPU knows everything."""
-        nvml, handle = self._card.nvml, self._card.handle
-        if nvml is None:
+        if not self._cards:
             return
-        labels = (str(self._card.index),)
+        nvml = self._cards[0].nvml
         temperature = nvml.NVML_TEMPERATURE_GPU
         readings: tuple[tuple[MetricSpec, Callable[[Any], float]], ...] = (
             (names.GPU_UTILIZATION, lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
@@ -47,7 +46,9 @@ class Gpu:
             (names.GPU_ENERGY, lambda gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
         )
         for spec, read in readings:
-            try:
-                yield spec, [(labels, float(read(handle)))]
-            except nvml.NVMLError:
-                continue  # this one does not know that
+            samples: list[Sample] = []
+            for card in self._cards:
+                with suppress(nvml.NVMLError):  # this one does not know that
+                    samples.append(((str(card.index),), float(read(card.handle))))
+            if samples:
+                yield spec, samples

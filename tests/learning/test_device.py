@@ -15,6 +15,8 @@ from dupt_swarm.learning.device import (
     as_written,
     autocast,
     choose_device,
+    choose_devices,
+    in_short,
     is_out_of_memory,
     limit_memory,
     maybe_compile,
@@ -217,3 +219,56 @@ def test_cublas_lacks_memory_too() -> None:
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")
     )
     assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
+
+
+@pytest.fixture
+def three_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as their names go."""
+    pretend(monkeypatch, cuda=True, mps=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    free = {0: 5, 1: 70, 2: 70}
+    monkeypatch.setattr(device_module, "free_bytes", lambda device: free[device.index])
+
+
+@pytest.mark.usefixtures("three_gpus")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("auto", "cuda:1"),
+        ("cuda", "cuda:0,1,2"),
+        ("cuda:2", "cuda:2"),
+        ("cuda:2,0", "cuda:2,0"),
+        ("cuda:0,cuda:2", "cuda:0,2"),
+        ("cpu", "cpu"),
+        ("cpu,cpu", "cpu,cpu"),
+    ],
+)
+def test_several_gpus(name: str, expected: str) -> None:
+    """Auto is the freest, cuda all, and a list those; what they are called in short is understood again."""
+    devices = choose_devices(name)
+    assert in_short(devices) == expected
+    assert choose_devices(expected) == devices
+
+
+@pytest.mark.usefixtures("three_gpus")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cuda:0,3", "no device `cuda:3`: PyTorch sees 3"),
+        ("cuda:1,1", "name one twice"),
+        ("cuda:0,cpu", "cannot compute together"),
+        ("cpu,cuda:0", "cannot compute together"),
+        ("cuda:0,", "unknown device ``"),
+        (",", "unknown device ``"),
+    ],
+)
+def test_devices_that_cannot_compute_together(name: str, expected: str) -> None:
+    """Each with what to use instead."""
+    with pytest.raises(DeviceError, match=expected):
+        choose_devices(name)
+
+
+def test_one_gpu_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As always: PyTorch's name of it has no number."""
+    pretend(monkeypatch, cuda=True, mps=False)
+    assert in_short(choose_devices("auto")) == in_short(choose_devices("cuda")) == "cuda"

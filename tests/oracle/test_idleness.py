@@ -33,7 +33,12 @@ class Machine:
         return SimpleNamespace(user=self.own - 2, system=1.0, children_user=1.0, children_system=0.0)
 
     def watch(self, card: Card | None = None) -> Idleness:
-        return Idleness(torch.device("cpu"), clock=lambda: self.now, draw=lambda: 0.0, card=card)
+        return Idleness(
+            [torch.device("cpu")],
+            clock=lambda: self.now,
+            draw=lambda: 0.0,
+            cards=[card] if card else None,
+        )
 
     def pass_time(self, found: Idleness, seconds: float, others: float = 0.0, ours: float = 0.9) -> None:
         """``others`` and ``ours``: the part of all cores that is used meanwhile."""

@@ -13,7 +13,15 @@ import torch
 from torch import nn
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.batches import Batch, Batches, MixedBatches, count_blocks, cut_step, read_blocks
+from dupt_swarm.learning.batches import (
+    Batch,
+    Batches,
+    BatchSource,
+    MixedBatches,
+    count_blocks,
+    cut_step,
+    read_blocks,
+)
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.left_out import LeftOut
@@ -23,7 +31,6 @@ from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedTe
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import BatchSource
 from dupt_swarm.manifest import Manifest
 
 Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how many blocks of each

@@ -9,14 +9,13 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from dupt_swarm.learning.batches import Batch
+from dupt_swarm.learning.batches import Batch, BatchSource
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.learning.trainer import BatchSource
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 

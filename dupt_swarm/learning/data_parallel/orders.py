@@ -1,0 +1,102 @@
+"""What the trainer and a worker tell each other through their pipe."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from dupt_swarm.learning.batches import Batch
+
+
+@dataclass(frozen=True)
+class Join:
+    """To a worker, before all others: meet the others.
+
+    Attributes:
+        port: on this machine, of the store by which they find each other.
+    """
+
+    port: int
+
+
+@dataclass(frozen=True)
+class Compute:
+    """To a worker: take the parameters, and compute gradients with them.
+
+    Attributes:
+        batches: this worker's part of the step.
+        examples: of the step, over which the loss is a mean.
+        at_once: how many to compute with at most.
+        dtype: of products.
+        scale: what the loss is multiplied with.
+        seed: of dropout.
+    """
+
+    batches: list[Batch]
+    examples: int
+    at_once: int
+    dtype: torch.dtype
+    scale: float
+    seed: int
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """To a worker that is done: the gradients are wanted."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """To a worker, done or not: nobody wants this step."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """To a worker: leave the device to others until the next step."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Of a worker: its model is there, or what it was told last is done."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """Of a worker: the gradients are there.
+
+    Attributes:
+        loss: its part of the mean, nats.
+    """
+
+    loss: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Of a worker: they are not.
+
+    Attributes:
+        reason: in a line; empty: it was told so.
+        of_memory: whether there was too little.
+    """
+
+    reason: str = ""
+    of_memory: bool = False
+
+
+Order = Join | Compute | Reduce | Drop | Rest
+Answer = Ready | Done | Failed
+
+
+def send(pipe: Connection, message: Any) -> None:
+    """Tensors go along by value: PyTorch would have `Connection.send` share their memory instead."""
+    pipe.send_bytes(pickle.dumps(message))
+
+
+def receive(pipe: Connection) -> Any:
+    """Wait for the next message; whoever sends them is this program."""
+    return pickle.loads(pipe.recv_bytes())
