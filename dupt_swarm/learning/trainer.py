@@ -25,7 +25,7 @@ from dupt_swarm.learning.device import (
     shortly,
     use_fp32,
 )
-from dupt_swarm.learning.interruptible import Abandoned, Look
+from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.stopwatch import Observer, Stopwatch, build_stopwatch
 
 EXAMPLES_MAX = 1 << 30  # no limit until memory runs out
@@ -98,7 +98,7 @@ class Trainer:
 
         Raises:
             Abandoned: ``look`` raised it; the next step does the same again from its beginning.
-            DeviceError: there is not even room for one example.
+            DeviceError: there is not even room for one example, or a device is lost.
         """
         watch = self._watch
         watch.start()
@@ -114,7 +114,7 @@ class Trainer:
                     largest = max(count_examples(batch) for batch in dealt.own)
                     self._examples = halved(min(self._examples, largest), self.device, "training on")
                 _restore_random_state(random, self.device)
-        except Abandoned:
+        except Exception:  # given up, or a device is lost: the next step does the same again
             self._next = dealt
             _restore_random_state(random, self.device)
             self.optimizer.zero_grad()

@@ -7,15 +7,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import DeviceError, UsageError
 from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.data_parallel import worker as worker_module
+from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.learning.trainer import Step, Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.offer import cutting
@@ -43,11 +47,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def swarm_files(corpus: Path, **changes: Any) -> tuple[Manifest, bytes]:
     """A manifest with dropout, so that random states matter, and its tokenizer."""
     changes["rounds"] = {"tokens_per_round": 320} | changes.get("rounds", {})
+    model = {"dropout": 0.1} | changes.pop("model", {})
     tokenizer = train_tokenizer((path.read_text() for path in sorted(corpus.iterdir())), 300)
     manifest = tiny_manifest(
         tokenizer.sha256,
         tokenizer.vocabulary_size,
-        model={"dropout": 0.1},
+        model=model,
         schedule={"warmup_updates": 3, "total_updates": 50},
         **changes,
     )
@@ -76,11 +81,18 @@ def offering(manifest: Manifest, tokenizer: bytes, corpus: Path, folder: Path) -
 
 
 def train(
-    folder: Path, corpus: Path, sessions: list[int], identity: Path, *, kind: str = "whole"
+    folder: Path,
+    corpus: Path,
+    sessions: list[int],
+    identity: Path,
+    *,
+    kind: str = "whole",
+    device: str = "cpu",
+    **changes: Any,
 ) -> tuple[list[float], Status]:
     """A single oracle that is stopped and started again after each number of steps; see `corpora_of`."""
     own_corpus = corpora_of(corpus, kind)
-    manifest, tokenizer = swarm_files(corpus)
+    manifest, tokenizer = swarm_files(corpus, **changes)
     if kind in ("offered", "both"):
         manifest = offering(manifest, tokenizer, corpus, folder / "offer")
     if manifest.offer:  # all of it is here: how soon it comes must not matter
@@ -88,7 +100,7 @@ def train(
         own.mkdir(parents=True)
         (folder / "offer").rename(own / "offer")
     parameters = GPT(manifest.model).parameters()
-    wish = OracleSettings(own_corpus, device="cpu", held_out_blocks=2)
+    wish = OracleSettings(own_corpus, device=device, held_out_blocks=2)
     return train_in_sessions(manifest, tokenizer, parameters, wish, folder, sessions, identity)
 
 
@@ -102,6 +114,51 @@ def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Pa
     assert len(whole) == 17
     assert parts == whole
     assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_on_two_devices_is_one_on_one(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through three rounds and a stop its losses are those of one process.
+
+    In fp32, as each device would round its part of a batch, without Adam, which makes as much of the least
+    gradient as of the largest, and in fp16, as two bits make much of little. Both devices are this CPU.
+    """
+    plain = {"optimizer": "sgd", "learning_rate": 0.3, "embedding_scale": "own"}
+    exact: Any = reduced_tables(model={"dropout": 0.0}, inner=plain)
+    for module in ("trainer", "device"):
+        monkeypatch.setattr(f"dupt_swarm.learning.{module}.product_dtype", lambda _: torch.float32)
+    identity = tmp_path / "identity"
+    one, _ = train(tmp_path / "a", corpus, [17], identity, **exact)
+    two, status = train(tmp_path / "b", corpus, [9, 8], identity, device="cpu,cpu", **exact)
+    assert two == pytest.approx(one, abs=1e-5)
+    assert (status.round, status.contributed_tokens) == (3, 960)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_that_loses_a_device_saves_what_it_has(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with an error that names the device; the next goes on as if nothing had been, dropout included."""
+    identity = tmp_path / "identity"
+    whole, _ = train(tmp_path / "a", corpus, [5], identity, device="cpu,cpu")
+    step = Trainer.step
+    taken: list[Step] = []
+
+    def three_steps(trainer: Trainer, look: Look) -> Step:
+        if len(taken) == 3:
+            children = psutil.Process().children()
+            [worker] = [child for child in children if worker_module.__name__ in child.cmdline()]
+            worker.kill()
+        taken.append(step(trainer, look))
+        return taken[-1]
+
+    with monkeypatch.context() as patch, pytest.raises(DeviceError, match="cpu: the process that computed"):
+        patch.setattr(Trainer, "step", three_steps)
+        train(tmp_path / "b", corpus, [5], identity, device="cpu,cpu")
+    rest, _ = train(tmp_path / "b", corpus, [2], identity, device="cpu,cpu")
+    assert rest == whole[3:]
 
 
 @pytest.mark.usefixtures("nothing_left")
