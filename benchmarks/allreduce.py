@@ -20,6 +20,7 @@ Nanoseconds are CPU time of all peers ÷ peers ÷ values, medians: of the peer's
 encoding, and of p2pd. On a machine with fewer cores than peers, time is CPU time of all of them.
 
     PYTHONPATH=. python benchmarks/allreduce.py [--values 10000000] [--peers 2 --peers 4] [--turns 5]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
+from _runs import Run, append, file_option
 
 PEER = Path(__file__).with_name("_allreduce_peer.py")
 END_SECONDS = 30.0
@@ -109,42 +112,33 @@ class Peer:
             self.popen.wait()
 
 
-@dataclass
-class Turns:
-    """Of one arm, a figure for each turn."""
-
-    seconds: list[float] = field(default_factory=list)
-    encoding_seconds: list[float] = field(default_factory=list)
-    own: list[float] = field(default_factory=list)
-    encoding: list[float] = field(default_factory=list)
-    daemon: list[float] = field(default_factory=list)
-
-
 @click.command()
 @click.option("--values", "sizes", type=click.IntRange(1), multiple=True, default=(10_000_000,))
 @click.option("--peers", "counts", type=click.IntRange(2), multiple=True, default=(2, 4))
 @click.option("--turns", type=click.IntRange(1), default=5, show_default=True, help="Of each arm.")
-def main(sizes: Sequence[int], counts: Sequence[int], turns: int) -> None:
+@file_option
+def main(sizes: Sequence[int], counts: Sequence[int], turns: int, file: Path | None) -> None:
     """Measure all arms for each number of values and of peers."""
     for cells in (HEADER, ["---"] * len(HEADER)):
         click.echo(f"| {' | '.join(cells)} |")
-    for size in sizes:
-        for count in counts:
-            for cells in _rows(_measure(size, count, turns)):
-                click.echo(f"| {size:,} | {count} | {' | '.join(cells)} |")
+    for size, count in product(sizes, counts):
+        for cells in _rows(_measure(size, count, turns, file)):
+            click.echo(f"| {size:,} | {count} | {' | '.join(cells)} |")
 
 
-def _measure(size: int, count: int, turns: int) -> dict[str, Turns]:
+def _measure(size: int, count: int, turns: int, file: Path | None) -> list[Run]:
     """Every arm's turns; a first turn of all warms up and does not count."""
-    measured = {arm: Turns() for arm in ARMS}
+    measured: list[Run] = []
     with ExitStack() as stack:
         peers = {kind: _start(kind, size, count, stack) for kind in (STOCK, OURS)}
         names = list(ARMS)
         for turn in range(turns + 1):
             shift = turn % len(names)
             for arm in names[shift:] + names[:shift]:
-                into = measured[arm] if turn else Turns()
-                _take_turn(arm, peers[STOCK if arm == STOCK else OURS], turn, into, size)
+                found = _take_turn(arm, peers[STOCK if arm == STOCK else OURS], turn)
+                if turn:
+                    measured.append({"values": size, "peers": count, "arm": arm, "turn": turn} | found)
+                    append(file, measured[-1])
     return measured
 
 
@@ -162,7 +156,8 @@ def _start(kind: str, size: int, count: int, stack: ExitStack) -> list[Peer]:
     return peers
 
 
-def _take_turn(arm: str, peers: Sequence[Peer], turn: int, into: Turns, size: int) -> None:
+def _take_turn(arm: str, peers: Sequence[Peer], turn: int) -> Run:
+    """Seconds by the clock, and seconds of CPU time of all peers."""
     prepared = _ask(peers, "prepare", arm, turn)
     before = [peer.cpu_seconds() for peer in peers]
     averaged = _ask(peers, "average", arm, turn)
@@ -171,13 +166,16 @@ def _take_turn(arm: str, peers: Sequence[Peer], turn: int, into: Turns, size: in
         raise RuntimeError(f"{arm}: not all have the same average")
     if (error := max(answer["error"] for answer in averaged)) > ARMS[arm]:
         raise RuntimeError(f"{arm}: the average is wrong by {error}")
-    into.seconds.append(_duration(averaged))
-    into.encoding_seconds.append(_duration(prepared))
-    per_value = 1e9 / len(peers) / size
-    into.encoding.append(per_value * sum(answer["used"] for answer in prepared))
-    for figures, kind in ((into.own, 0), (into.daemon, 1)):
-        used = sum(end[kind] - start[kind] for start, end in zip(before, after, strict=True))
-        figures.append(per_value * used)
+    own, daemon = (
+        sum(end[kind] - start[kind] for start, end in zip(before, after, strict=True)) for kind in (0, 1)
+    )
+    encoding = sum(answer["used"] for answer in prepared)
+    return {
+        "seconds": _duration(averaged),
+        "encoding_seconds": _duration(prepared),
+        "cpu_seconds": {"own": own, "encoding": encoding, "p2pd": daemon},
+        "error": error,
+    }
 
 
 def _ask(peers: Sequence[Peer], what: str, arm: str, turn: int) -> list[dict[str, Any]]:
@@ -191,12 +189,18 @@ def _duration(answers: Sequence[dict[str, Any]]) -> float:
     return float(max(answer["ended"] for answer in answers) - min(answer["began"] for answer in answers))
 
 
-def _rows(measured: dict[str, Turns]) -> list[list[str]]:
-    stock, rows = measured[STOCK].seconds, []
-    for arm, turns in measured.items():
-        whole = [a + b for a, b in zip(turns.seconds, turns.encoding_seconds, strict=True)]
-        nanoseconds = [f"{statistics.median(each):.1f}" for each in (turns.own, turns.encoding, turns.daemon)]
-        rows.append([arm, _ratio(stock, turns.seconds), _ratio(stock, whole), *nanoseconds])
+def _rows(measured: Sequence[Run]) -> list[list[str]]:
+    seconds = {arm: [turn["seconds"] for turn in measured if turn["arm"] == arm] for arm in ARMS}
+    rows = []
+    for arm, averaging in seconds.items():
+        turns = [turn for turn in measured if turn["arm"] == arm]
+        whole = [turn["seconds"] + turn["encoding_seconds"] for turn in turns]
+        used = {
+            kind: [1e9 * turn["cpu_seconds"][kind] / turn["peers"] / turn["values"] for turn in turns]
+            for kind in ("own", "encoding", "p2pd")
+        }
+        nanoseconds = [f"{statistics.median(each):.1f}" for each in used.values()]
+        rows.append([arm, _ratio(seconds[STOCK], averaging), _ratio(seconds[STOCK], whole), *nanoseconds])
     return rows
 
 

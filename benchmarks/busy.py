@@ -15,6 +15,7 @@ slices; above 1 means that the first is faster. `others` is the CPU time that th
 they got beside `one`.
 
     python benchmarks/busy.py [--preset tiny] [--slices 3] [--minutes 6] [--settle 5] [--seconds 2]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import click
 import numpy as np
 import psutil
 import torch
+from _runs import Run, append, file_option
 from _solitary import speed_manifest
 from local_speed import plain_trainer
 
@@ -52,7 +55,7 @@ SCENES = {"alone": (1, 0), "beside 1 busy": (1, 1), "beside 2 busy": (1, 2), "3 
 STRANGERS_MAX = 0.1  # cores
 
 Turn = tuple[str, str]  # scene, way
-Figures = dict[Turn, list[tuple[float, float]]]  # tokens/s, cores that the busy programs used
+Figures = dict[Turn, list[Run]]
 
 
 class Oracle:
@@ -95,7 +98,16 @@ class Oracle:
 @click.option("--settle", type=float, default=5.0, show_default=True, help="Unmeasured seconds of a slice.")
 @click.option("--seconds", type=float, default=2.0, show_default=True, help="Measured seconds of a slice.")
 @click.option("--worker", type=click.Choice(WAYS), hidden=True)
-def main(preset: str, slices: int, minutes: float, settle: float, seconds: float, worker: str | None) -> None:
+@file_option
+def main(
+    preset: str,
+    slices: int,
+    minutes: float,
+    settle: float,
+    seconds: float,
+    worker: str | None,
+    file: Path | None,
+) -> None:
     """Oracles on a busy machine: adaptive threads ÷ all threads ÷ one thread each."""
     if worker:
         work(worker, preset)
@@ -107,24 +119,27 @@ def main(preset: str, slices: int, minutes: float, settle: float, seconds: float
             for _ in range(ORACLES):
                 oracles[way].append(Oracle(way, preset))
                 stack.callback(oracles[way][-1].close)
-        show(measure(oracles, slices, time.monotonic() + 60 * minutes, (settle, seconds)))
+        asked = {"preset": preset, "settle": settle, "seconds": seconds}
+        show(measure(oracles, slices, time.monotonic() + 60 * minutes, asked, file))
 
 
 def measure(
-    oracles: dict[str, list[Oracle]], slices: int, deadline: float, times: tuple[float, float]
+    oracles: dict[str, list[Oracle]], slices: int, deadline: float, asked: Run, file: Path | None
 ) -> Figures:
     """All ways in all scenes in turn, until each has as many quiet slices as wanted."""
     figures: Figures = {(scene, way): [] for scene in SCENES for way in WAYS}
-    tried = 0
+    tried, times = 0, (asked["settle"], asked["seconds"])
     while time.monotonic() < deadline and min(map(len, figures.values())) < slices:
         for scene, way in sorted(figures, key=lambda turn: len(figures[turn])):
             if len(figures[scene, way]) == slices or time.monotonic() > deadline:
                 continue
             count, busy = SCENES[scene]
-            tokens, others, strangers = run_slice(oracles[way][:count], busy, times)
+            found = run_slice(oracles[way][:count], busy, times)
+            append(file, asked | {"scene": scene, "way": way} | found)
             tried += 1
+            tokens, strangers = found["tokens_per_second"], found["stranger_cores"]
             if strangers <= STRANGERS_MAX:
-                figures[scene, way].append((tokens, others))
+                figures[scene, way].append(found)
             print(f"{scene}, {way}: {tokens:,.0f} ({strangers:.2f} cores of strangers)", file=sys.stderr)
     click.echo(
         f"{sum(map(len, figures.values()))} quiet slices of {tried}, {times[0]:g} + {times[1]:g} s each"
@@ -132,7 +147,7 @@ def measure(
     return figures
 
 
-def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> tuple[float, float, float]:
+def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> Run:
     """Tokens per second of these together, cores of the busy programs, and cores of strangers."""
     with busy_programs(busy) as programs:
         for oracle in oracles:
@@ -144,7 +159,8 @@ def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> t
         passed = time.monotonic() - began
         used = cpu_seconds(programs) - before
         ours = cpu_seconds(psutil.Process().children(recursive=True)) - ours
-        return tokens, used / passed, (machine_seconds() - total - ours) / passed
+        strangers = (machine_seconds() - total - ours) / passed
+        return {"tokens_per_second": tokens, "busy_cores": used / passed, "stranger_cores": strangers}
 
 
 def machine_seconds() -> float:
@@ -177,11 +193,11 @@ def show(figures: Figures) -> None:
         if not all(turns.values()):
             click.echo(f"{scene}: no quiet slice; try again when the machine is idle")
             continue
-        speeds = {way: [tokens for tokens, _ in slices] for way, slices in turns.items()}
+        speeds = {way: [each["tokens_per_second"] for each in slices] for way, slices in turns.items()}
         medians = ", ".join(f"{way} {statistics.median(speeds[way]):,.0f}" for way in WAYS)
         line = [f"now/{way}: {ratio(speeds['now'], speeds[way])}" for way in ("before", "one")]
         if busy:
-            others = {way: [used for _, used in slices] for way, slices in turns.items()}
+            others = {way: [each["busy_cores"] for each in slices] for way, slices in turns.items()}
             line += [f"others {way}: {ratio(others[way], others['one'])}" for way in ("before", "now")]
         click.echo(f"{scene}: {'; '.join(line)}  [tokens/s here: {medians}]")
 

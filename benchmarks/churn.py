@@ -12,7 +12,7 @@ How to read it:
     lost       tokens trained on that will never enter a state ÷ tokens trained on; and the same per kill,
                in contributions of one oracle
 
-    PYTHONPATH=. python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0]
+    PYTHONPATH=. python benchmarks/churn.py [--minutes 5] [--oracles 8] [--seed 0] [--file PATH]
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import random
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
+from _runs import Run, append, file_option
 
 from dupt_swarm.manifest import Manifest
 from tests.support.chaos.swarm import TOKENIZER, PeerProcess
@@ -165,7 +166,8 @@ def run_period(herd: Herd, seconds: float, churn: bool, tally: Tally) -> None:
 )
 @click.option("--oracles", type=click.IntRange(2), default=8, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-def main(minutes: float, oracles: int, seed: int) -> None:
+@file_option
+def main(minutes: float, oracles: int, seed: int, file: Path | None) -> None:
     """Rounds, stalls and lost tokens under churn."""
     calm, churn = Tally(), Tally()
     with tempfile.TemporaryDirectory(prefix="dupt-churn-") as folder:
@@ -184,12 +186,22 @@ def main(minutes: float, oracles: int, seed: int) -> None:
             herd.close()
     rounds = herd.manifest.rounds
     limit = rounds.max_round_seconds + 2 * rounds.matchmaking_seconds + rounds.allreduce_seconds
+    found: Run = {"minutes": minutes, "oracles": oracles, "seed": seed, "limit_seconds": limit}
+    found |= {"calm": asdict(calm), "churn": asdict(churn), "lost_tokens": lost, "tokens": made}
+    append(file, found)
+    show(found)
+
+
+def show(found: Run) -> None:
+    """What came of it, line by line."""
+    calm, churn, lost = Tally(**found["calm"]), Tally(**found["churn"]), found["lost_tokens"]
     ratio = (churn.rounds / churn.seconds) / (calm.rounds / calm.seconds)
     each = lost / max(churn.kills, 1) / (TOKENS_PER_STEP * STEPS_PER_ROUND)
-    click.echo(f"{churn.kills} kills and {churn.joins} joins in {churn.seconds:.0f} s, seed {seed}")
+    limit = found["limit_seconds"]
+    click.echo(f"{churn.kills} kills and {churn.joins} joins in {churn.seconds:.0f} s, seed {found['seed']}")
     click.echo(f"rounds  {ratio:.2f}  ({churn.rounds} with churn, {calm.rounds} without, in equal time)")
     click.echo(f"stall   {churn.stall:.0f} s with churn, {calm.stall:.0f} s without; limit {limit:.0f} s")
-    click.echo(f"lost    {lost / made:.3f} of the tokens; {each:.2f} contributions per kill")
+    click.echo(f"lost    {lost / found['tokens']:.3f} of the tokens; {each:.2f} contributions per kill")
 
 
 if __name__ == "__main__":

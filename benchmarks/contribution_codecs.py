@@ -10,7 +10,7 @@ How to read it: ``÷ copy`` is bytes of fp32 per second ÷ those of the copy, ``
 is printed above the table, once, since the targets are in bytes per second.
 
     PYTHONPATH=. python benchmarks/contribution_codecs.py [--values 16777216] [--turns 9] [--kept 64]
-        [--device cpu|cuda]
+        [--device cpu|cuda] [--file PATH]
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import click
 import torch
+from _runs import Run, append, file_option
 from torch import Tensor
 
 from dupt_swarm.manifest import Encoding
@@ -39,7 +41,8 @@ HEADER += [f"{way} ÷ {base}" for way in ("encode", "decode") for base in ("copy
 @click.option("--turns", type=click.IntRange(1), default=9, show_default=True, help="Of each arm.")
 @click.option("--kept", type=click.IntRange(1, 1024), default=64, show_default=True, help="Of top_k.")
 @click.option("--device", default="cpu", show_default=True, help="Where the values are that are encoded.")
-def main(values: int, turns: int, kept: int, device: str) -> None:
+@file_option
+def main(values: int, turns: int, kept: int, device: str, file: Path | None) -> None:
     """Measure all codecs."""
     torch.set_num_threads(1)
     vector = torch.randn(values, generator=torch.Generator().manual_seed(1)) * 1e-3
@@ -52,17 +55,35 @@ def main(values: int, turns: int, kept: int, device: str) -> None:
         arms[f"encode {name}"] = partial(_encode, codec, source)
         arms[f"decode {name}"] = partial(_decode, codec, encoded[name], values)
     seconds = _measure(arms, turns)
-    click.echo(f"copy: {4 * values / seconds['copy'] / 1e9:.1f} GB of fp32 per second of one core")
+    asked = {"values": values, "kept": kept, "device": device, "copy_seconds": seconds["copy"]}
+    rows: dict[str, Run] = {}
+    for name, codec in codecs.items():
+        lost = decode_parts(codec, encoded[name], values).sub_(vector).norm() / vector.norm()
+        rows[name] = asked | {
+            "codec": name,
+            "bytes": len(encoded[name]),
+            "encode_seconds": seconds[f"encode {name}"],
+            "decode_seconds": seconds[f"decode {name}"],
+            "loss": lost.item(),
+        }
+        append(file, rows[name])
+    _print_table(rows)
+
+
+def _print_table(rows: dict[str, Run]) -> None:
+    reference = rows[REFERENCE]
+    rate = 4 * reference["values"] / statistics.median(reference["copy_seconds"])
+    click.echo(f"copy: {rate / 1e9:.1f} GB of fp32 per second of one core")
     for cells in (HEADER, ["---"] * len(HEADER)):
         click.echo(f"| {' | '.join(cells)} |")
-    for name, codec in codecs.items():
+    for name, found in rows.items():
         ratios = [
-            seconds[base] / seconds[f"{way} {name}"]
-            for way in ("encode", "decode")
-            for base in ("copy", f"{way} {REFERENCE}")
+            statistics.median(base) / statistics.median(found[way])
+            for way in ("encode_seconds", "decode_seconds")
+            for base in (found["copy_seconds"], reference[way])
         ]
-        lost = decode_parts(codec, encoded[name], values).sub_(vector).norm() / vector.norm()
-        figures = [f"{len(encoded[name]) / values:.4f}", *(f"{ratio:.2f}" for ratio in ratios), f"{lost:.4f}"]
+        figures = [f"{found['bytes'] / found['values']:.4f}", *(f"{ratio:.2f}" for ratio in ratios)]
+        figures.append(f"{found['loss']:.4f}")
         click.echo(f"| `{name}` | {' | '.join(figures)} |")
 
 
@@ -76,15 +97,15 @@ def _decode(codec: Codec, data: bytes, numel: int) -> None:
         codec.decode(data[place], size)
 
 
-def _measure(arms: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
-    """The median seconds of CPU time of each arm; a first turn of all warms up and does not count."""
+def _measure(arms: dict[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
+    """Seconds of CPU time of each arm's turns; a first turn of all warms up and does not count."""
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     for _ in range(turns + 1):
         for name, arm in arms.items():
             begun = time.thread_time()
             arm()
             seconds[name].append(time.thread_time() - begun)
-    return {name: statistics.median(own[1:]) for name, own in seconds.items()}
+    return {name: own[1:] for name, own in seconds.items()}
 
 
 if __name__ == "__main__":

@@ -150,7 +150,6 @@ def measure(reader: Reader, seed: int, tokens: int) -> dict[str, Any]:
             "heldout_accuracy": quality.accuracy,
             "heldout_nsp_accuracy": quality.nsp_accuracy,
             "accuracies": accuracies,
-            "torch": torch.__version__,
         }
 
 

@@ -18,7 +18,7 @@ How to read it: accuracy on the test's examples, mean ± standard deviation over
 examples, new weights, order and dropout anew, with the same examples for all arms. `chance` is the share of
 the commonest answer. The sampling error of one accuracy is about 0.02 (400 examples).
 
-    PYTHONPATH=. python benchmarks/finetuning.py [--rounds 40] [--examples 320] [--seeds 3]
+    PYTHONPATH=. python benchmarks/finetuning.py [--rounds 40] [--examples 320] [--seeds 3] [--file PATH]
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from typing import Any
 import click
 import torch
 from _arms import GPT2
+from _runs import Run, append, file_option
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.labelled.files import LabelledFiles
@@ -219,7 +220,10 @@ def learn(
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--rates", default="3e-4,1e-3", show_default=True, help="Learning rates to choose from.")
 @click.option("--tasks", default=",".join(TASKS), show_default=True)
-def main(rounds: int, examples: int, epochs: int, seeds: int, rates: str, tasks: str) -> None:
+@file_option
+def main(
+    rounds: int, examples: int, epochs: int, seeds: int, rates: str, tasks: str, file: Path | None
+) -> None:
     """Test accuracy after fine-tuning: a swarm's weights or random ones, λ = 0.5 or 0."""
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as name:
         folder = Path(name)
@@ -234,23 +238,26 @@ def main(rounds: int, examples: int, epochs: int, seeds: int, rates: str, tasks:
             f"pretrained on {base.state.swarm_tokens:,} tokens in {time.monotonic() - started:.0f} s",
             err=True,
         )
-        results = {
-            (task, seed): measure(folder / f"{task}-{seed}", base, task, parts, examples, seed, epochs, rates)
-            for task, seed in product(tasks.split(","), range(seeds))
-        }
         tokens = base.state.swarm_tokens
+        asked = {"rounds": rounds, "swarm_tokens": tokens, "examples": examples, "epochs": epochs}
+        results: list[Run] = []
+        for task, seed in product(tasks.split(","), range(seeds)):
+            place = folder / f"{task}-{seed}"
+            for found in measure(place, base, task, parts, examples, seed, epochs, rates):
+                results.append(asked | {"task": task, "seed": seed} | found)
+                append(file, results[-1])
     click.echo(
         f"{rounds} rounds, {tokens:,} tokens; {examples} examples, {epochs} epochs, rates {rates}, "
         f"{seeds} seeds, {TESTED} test examples; torch {torch.__version__}"
     )
-    arms = list(next(iter(results.values())))
+    arms = list(dict.fromkeys(found["arm"] for found in results))
     click.echo(f"| task | {' | '.join(arms)} |\n|{' --- |' * (len(arms) + 1)}")
     for task in tasks.split(","):
         cells = []
         for arm in arms:
-            found = [results[task, seed][arm] for seed in range(seeds)]
-            spread = statistics.stdev(found) if seeds > 1 else 0.0
-            cells.append(f"{statistics.mean(found):.3f} ± {spread:.3f}")
+            accuracies = [each["accuracy"] for each in results if (each["task"], each["arm"]) == (task, arm)]
+            spread = statistics.stdev(accuracies) if seeds > 1 else 0.0
+            cells.append(f"{statistics.mean(accuracies):.3f} ± {spread:.3f}")
         click.echo(f"| {task} | {' | '.join(cells)} |")
 
 
@@ -263,8 +270,8 @@ def measure(
     seed: int,
     epochs: int,
     rates: str,
-) -> dict[str, float]:
-    """The test accuracy of each arm, and of the commonest answer."""
+) -> Iterator[Run]:
+    """The test accuracy of the commonest answer and of each arm, with what was tried for it."""
     folder.mkdir()
     kind, rows = TASKS[name]
     sizes = {"train": count, "valid": max(64, count // 4), "test": TESTED}
@@ -275,19 +282,20 @@ def measure(
         for part, size in sizes.items()
     }
     answers = [row.cells["label"] for row in files["test"].rows(["label"])]
-    accuracies = {"chance": max(map(answers.count, set(answers))) / len(answers)}
+    yield {"arm": "chance", "accuracy": max(map(answers.count, set(answers))) / len(answers)}
     bases = {"swarm": base, "random": untrained(base, seed)}
     for (weights, model), lm_weight in product(bases.items(), (0.5, 0.0)):
         arm = f"{weights}, λ = {lm_weight:g}"
-        tried = []
+        tried: list[Run] = []
         for rate in map(float, rates.split(",")):
             with tempfile.TemporaryDirectory(dir=folder) as out:
                 task = LabelledTask(kind, files["train"], files["valid"], lm_weight=lm_weight)
                 settings = FinetuningSettings(epochs, rate, seed=seed)
-                tried.append(learn(Path(out), model, task, files["test"], settings))
-        accuracies[arm] = max(tried, key=lambda pair: pair[0])[1]
-        click.echo(f"{name}, seed {seed}, {arm}: {accuracies[arm]:.3f}", err=True)
-    return accuracies
+                valid, test = learn(Path(out), model, task, files["test"], settings)
+                tried.append({"rate": rate, "valid": valid, "test": test})
+        accuracy = max(tried, key=lambda each: each["valid"])["test"]
+        click.echo(f"{name}, seed {seed}, {arm}: {accuracy:.3f}", err=True)
+        yield {"arm": arm, "accuracy": accuracy, "tried": tried}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ The arms run in turns; the first slice of each is warm-up. How to read it: the m
 adjacent slices, with minimum and maximum; above 1 means that ours is faster. On a shared machine run it
 with OMP_NUM_THREADS=1, since waiting threads spin.
 
-    python benchmarks/generation.py [--slices 5]
+    python benchmarks/generation.py [--slices 5] [--file PATH]
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import Any
 import click
 import torch
 import transformers
+from _runs import Run, append, file_option
 from torch.nn import functional as F
 
 from dupt_swarm.learning.export.export import choose_format
@@ -51,17 +52,23 @@ Arm = Callable[[], int]  # does some work; the number of its tokens
 
 @click.command()
 @click.option("--slices", type=click.IntRange(2), default=5, show_default=True, help="Slices of each arm.")
-def main(slices: int) -> None:
+@file_option
+def main(slices: int, file: Path | None) -> None:
     """Our tokens per second ÷ others'."""
+    about = {"transformers": transformers.__version__, "threads": torch.get_num_threads()}
     click.echo(
-        f"{slices} slices, torch {torch.__version__}, transformers {transformers.__version__}, "
-        f"{torch.get_num_threads()} threads"
+        f"{slices} slices, torch {torch.__version__}, transformers {about['transformers']}, "
+        f"{about['threads']} threads"
     )
+
+    def show(question: str, arms: tuple[Arm, Arm]) -> None:
+        found = {"question": question} | compare(*arms, slices)
+        append(file, about | found)
+        click.echo(f"{question}: {ratios(found)}")
+
     for name, (tables, tokens) in shapes().items():
-        click.echo(
-            f"generate/transformers, {name}, {tokens} tokens: {compare(*writers(tables, tokens), slices)}"
-        )
-    click.echo(f"eval/plain, gpt2 of size tiny: {compare(*judges(), slices)}")
+        show(f"generate/transformers, {name}, {tokens} tokens", writers(tables, tokens))
+    show("eval/plain, gpt2 of size tiny", judges())
 
 
 def shapes() -> dict[str, tuple[dict[str, Any], int]]:
@@ -76,14 +83,19 @@ def shapes() -> dict[str, tuple[dict[str, Any], int]]:
     }
 
 
-def compare(ours: Arm, theirs: Arm, slices: int) -> str:
-    """The ratio of their speeds, by the clock and by CPU time: median, minimum and maximum."""
+def compare(ours: Arm, theirs: Arm, slices: int) -> Run:
+    """The speeds of both in each slice, by the clock and by CPU time; a first one of each is left out."""
     speeds: dict[Arm, list[tuple[float, float]]] = {ours: [], theirs: []}
     for number in range(slices + 1):
         for arm in (ours, theirs) if number % 2 else (theirs, ours):
             speeds[arm].append(tokens_per_second(arm))
+    return {"ours": speeds[ours][1:], "theirs": speeds[theirs][1:]}
+
+
+def ratios(found: Run) -> str:
+    """Of the speeds, by the clock and by CPU time: median, minimum and maximum."""
     by_clock, by_cpu = (
-        [mine[kind] / other[kind] for mine, other in zip(*speeds.values(), strict=True)][1:]
+        [mine[kind] / other[kind] for mine, other in zip(found["ours"], found["theirs"], strict=True)]
         for kind in (0, 1)
     )
     return f"{spread(by_clock)} by the clock, {spread(by_cpu)} by CPU time"

@@ -41,6 +41,7 @@ from _gpu_loops import (
     tokens_file,
     top_operations,
 )
+from _runs import append, file_option
 from _texts import write_four
 from local_speed import ratio
 
@@ -72,7 +73,7 @@ Facts = dict[str, Any]
 @click.option("--slices", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--device", "name", default="auto", show_default=True)
 @click.option("--small", is_flag=True, help="The smallest models.")
-@click.option("--file", type=click.Path(path_type=Path), default=None, help="To append the lines to.")
+@file_option
 def main(
     parts: str,
     models: str | None,
@@ -87,7 +88,7 @@ def main(
     shapes = SMALL if small else SHAPES
     if models:
         shapes = {model: shapes[model] for model in models.split(",")}
-    found: Facts = machine(device)
+    found: Facts = card(device)
     with tempfile.TemporaryDirectory(prefix="dupt-gpu-") as folder:
         place = Path(folder)
         if device.type == "cuda":
@@ -107,20 +108,13 @@ def main(
                 row = {"error": f"{type(error).__name__}: {error}"[:2000]}
             row["took_seconds"] = round(time.monotonic() - began, 1)
             click.echo(json.dumps({part: row}, indent=1))
-            if file:
-                with file.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(found | {part: row}) + "\n")
+            append(file, found | {part: row})
 
 
-def machine(device: torch.device) -> Facts:
-    """Card and versions."""
-    card = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
-    return {
-        "device": f"{device}",
-        "card": card,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
+def card(device: torch.device) -> Facts:
+    """What it is, and Python's version."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor()
+    return {"device": f"{device}", "card": name, "python": platform.python_version()}
 
 
 def loops(

@@ -20,6 +20,7 @@ machine's cores while they start, as they would not in reality; only the downloa
 really costs.
 
     sudo env PYTHONPATH=. python benchmarks/join.py [--weights N] [--repetitions 3] [--arm 1-4]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from typing import Any
 import click
 import torch
 from _join_peer import TOKENIZER
+from _runs import append, file_option
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
@@ -82,7 +84,8 @@ def main() -> None:
 @click.option("--weights", type=click.IntRange(1000), default=10_000_000, show_default=True)
 @click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--arm", "names", multiple=True, type=click.Choice(ARMS), help="Repeatable. [default: all]")
-def command(weights: int, repetitions: int, names: tuple[str, ...]) -> None:
+@file_option
+def command(weights: int, repetitions: int, names: tuple[str, ...], file: Path | None) -> None:
     """Run the arms in turn, and print the table."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed then too
     arms = [Arm(int(name[0]), int(name[-1])) for name in names or ARMS]
@@ -92,6 +95,7 @@ def command(weights: int, repetitions: int, names: tuple[str, ...]) -> None:
         save_state(state, checkpoint)
         digest, size = state.digest, sum(state.blob.index.sizes)
         del state
+        asked = {"weights": weights, "state_bytes": size, "bytes_per_second": BYTES_PER_SECOND}
         counts = {arm.donors for arm in arms}
         swarms = {count: stack.enter_context(donors(net, count, checkpoint)) for count in counts}
         hosts = [net.host(f"join{number}", RATE) for number in range(4)]
@@ -100,6 +104,8 @@ def command(weights: int, repetitions: int, names: tuple[str, ...]) -> None:
                 reports = measure(hosts[: arm.joiners], swarms[arm.donors])
                 assert all(report.pop("digest") == digest for report in reports)
                 arm.reports += reports
+                about = {"joiners": arm.joiners, "donors": arm.donors, "turn": turn}
+                append(file, asked | about | {"reports": reports})
                 click.echo(f"{arm.name}: {json.dumps(reports)}", err=True)
     print_table(arms, size)
 

@@ -11,7 +11,7 @@ How to read it, a row for each number of blocks:
                least and the greatest of the slices
     first      the same where the state before was not judged either, as after a join
 
-    OMP_NUM_THREADS=1 python benchmarks/judging.py [--size tiny] [--slices 9]
+    OMP_NUM_THREADS=1 python benchmarks/judging.py [--size tiny] [--slices 9] [--file PATH]
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import numpy as np
 import torch
+from _runs import Run, append, file_option
 
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.evaluation import evaluate
@@ -93,23 +95,29 @@ def seconds_of(work: Callable[[], object]) -> float:
 @click.command()
 @click.option("--size", type=click.Choice(["tiny", "124m"]), default="tiny", show_default=True)
 @click.option("--slices", type=click.IntRange(2), default=9, show_default=True)
-def main(size: str, slices: int) -> None:
+@file_option
+def main(size: str, slices: int, file: Path | None) -> None:
     """The cost of judging a state ÷ that of training for a round."""
     bench = Bench(size)
     steps = bench.steps()
     tokens = STEPS * BATCH * bench.context
-    ratios: dict[int, list[float]] = {blocks: [] for blocks in BLOCKS}
+    rows: dict[int, list[Run]] = {blocks: [] for blocks in BLOCKS}
     for number in range(slices + 1):
         trained = seconds_of(lambda: [next(steps) for _ in range(STEPS)]) / tokens
-        for blocks, found in ratios.items():
-            judged = bench.judge(blocks)
+        for blocks, found in rows.items():
+            about = {"size": size, "blocks": blocks, "round_tokens": bench.needed(blocks), "slice": number}
+            judged = {"judge_seconds": bench.judge(blocks), "train_seconds_per_token": trained}
             if number:  # the first slice is for warming up
-                found.append(judged / (trained * bench.needed(blocks)))
-    for blocks, found in ratios.items():
-        median = statistics.median(found)
+                found.append(about | judged)
+                append(file, found[-1])
+    for blocks, found in rows.items():
+        ratios = [
+            each["judge_seconds"] / (each["train_seconds_per_token"] * each["round_tokens"]) for each in found
+        ]
+        median = statistics.median(ratios)
         click.echo(
-            f"{blocks:2} blocks: round {bench.needed(blocks)} tokens, judge {median:.4f}"
-            f" ({min(found):.4f}–{max(found):.4f}), first {2 * median:.4f}"
+            f"{blocks:2} blocks: round {found[0]['round_tokens']} tokens, judge {median:.4f}"
+            f" ({min(ratios):.4f}–{max(ratios):.4f}), first {2 * median:.4f}"
         )
 
 

@@ -33,11 +33,11 @@ How to read it, a row for an exchange on a kind of link (the round in which the 
     lag        by how much a node's event loop was late at worst, ms; in brackets what it computed of that
 
     sudo env PYTHONPATH=. python benchmarks/link.py [--quick] [--oracles 8] [--exchange NAME] [--rate 100]
+        [--file PATH]
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import signal
@@ -55,6 +55,7 @@ import click
 from _link_network import Link, LinkedHosts
 from _link_peer import TOKENIZER_SHA256
 from _link_swarm import KINDS, LinkSwarm, Snapshot
+from _runs import append, file_option
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
@@ -129,6 +130,7 @@ def measure(swarm: LinkSwarm, scene: Scene, link: Link, rounds: int) -> dict[str
     swarm.check_digests()
     return (
         {"oracles": scene.oracles, "exchange": scene.exchange, "rate": link.rate}
+        | {"weights": scene.weights, "steps_asked": scene.steps, "step_seconds": scene.step_seconds}
         | {"round_trip": link.round_trip, "listen": scene.listen, "rounds": after.round - before.round}
         | bytes_used(swarm, scene, before, after)
         | compute_kept(swarm, scene, before, after)
@@ -263,7 +265,7 @@ def stop(*_: object) -> None:
 @click.option("--step-seconds", type=click.FloatRange(0.001), default=STEP_SECONDS, show_default=True)
 @click.option("--rounds", type=click.IntRange(1), default=ROUNDS, show_default=True, help="For each row.")
 @click.option("--evaluators", type=click.IntRange(0), default=1, show_default=True)
-@click.option("--file", type=click.Path(path_type=Path), help="Append all figures to it, as JSON lines.")
+@file_option
 @click.option("--quick", is_flag=True, help="Two oracles with a small vector, on one kind of link.")
 def main(quick: bool, file: Path | None, evaluators: int, **choice: Any) -> None:
     """Measure all that is chosen, and print a row for each as soon as it is there."""
@@ -282,10 +284,8 @@ def main(quick: bool, file: Path | None, evaluators: int, **choice: Any) -> None
     for size, exchange in product(choice["oracles"] or SIZES, choice["exchanges"] or EXCHANGES):
         scene = Scene(size, exchange, choice["weights"], choice["steps"], choice["step_seconds"], transports)
         for found in run_scene(scene, links, choice["rounds"], evaluators):
+            append(file, found)
             click.echo(row(found))
-            if file is not None:
-                with file.open("a") as lines:
-                    lines.write(json.dumps(found) + "\n")
 
 
 if __name__ == "__main__":

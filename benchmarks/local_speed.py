@@ -19,6 +19,7 @@ time, the nodes' included: the one to look at on a shared CPU (with OMP_NUM_THRE
 spin). For a GPU there is `gpu.py`.
 
     python benchmarks/local_speed.py [--preset tiny|gpt1] [--slices 15] [--seconds 5] [--batch-size 16]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ import numpy as np
 import torch
 from _gated import GatedOracle
 from _nanogpt import PlainGPT, PlainLoop
+from _runs import Run, append, file_option
 from _solitary import Pause, solitary_swarm, speed_manifest
 from _texts import write_four
 from torch import nn
@@ -168,28 +170,37 @@ def plain_trainer(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences in a micro-batch."
 )
 @click.option("--device", "device_name", default="auto", show_default=True)
-def main(preset: str, slices: int, seconds: float, batch_size: int, device_name: str) -> None:
+@file_option
+def main(
+    preset: str, slices: int, seconds: float, batch_size: int, device_name: str, file: Path | None
+) -> None:
     """Tokens per second of one oracle ÷ plain loops, in one interleaved run."""
     device = choose_device(device_name)
     with (
         tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder,
         arms_of(preset, Path(folder), batch_size, device) as (arms, pause),
     ):
-        rates: dict[str, list[Rate]] = {name: [] for name in arms}
+        asked = {"preset": preset, "seconds": seconds, "batch_size": batch_size, "device": device.type}
+        rows: dict[str, list[Run]] = {name: [] for name in arms}
         names = list(arms)
         for number in range(-1, slices):
             for name in names[number % 3 :] + names[: number % 3]:
                 # The first slice of each is warm-up: memory, compilation, the first round.
-                rate = measure(arms[name], seconds, device, pause if name == "c" else None)
+                by_clock, by_cpu = measure(arms[name], seconds, device, pause if name == "c" else None)
                 if number >= 0:
-                    rates[name].append(rate)
-        rounds, checkpoints = arms["c"].rounds, len(list(Path(folder).glob("oracle/*/checkpoint-*")))
+                    about = {"arm": name, "slice": number, "rounds": arms[name].rounds}
+                    rows[name].append(asked | about | {"by_clock": by_clock, "by_cpu": by_cpu})
+                    append(file, rows[name][-1])
+        checkpoints = len(list(Path(folder).glob("oracle/*/checkpoint-*")))
     click.echo(
         f"{preset}, {slices} slices of {seconds:g} s per arm, {device.type}, torch {torch.__version__}"
     )
-    click.echo(f"arm c: {rounds} rounds; {checkpoints} of its checkpoints are there")
+    click.echo(f"arm c: {rows['c'][-1]['rounds']} rounds; {checkpoints} of its checkpoints are there")
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
-        by = [ratio([r[kind] for r in rates[over]], [r[kind] for r in rates[under]]) for kind in (0, 1)]
+        by = [
+            ratio([each[kind] for each in rows[over]], [each[kind] for each in rows[under]])
+            for kind in ("by_clock", "by_cpu")
+        ]
         click.echo(f"{over}/{under}: {by[0]} by the clock, {by[1]} by CPU time")
 
 

@@ -12,6 +12,7 @@ scrape and at the end of each generation. A generation renews all records with n
 that is what could make memory grow.
 
     python benchmarks/monitor.py [--peers 1000] [--generations 6] [--seconds 20] [--max-peer-series 50]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from pathlib import Path
 import click
 import psutil
 import torch
+from _runs import Run, append, file_option
 from hivemind.utils import get_dht_time
 from hivemind.utils.crypto import RSAPrivateKey
 from prometheus_client.parser import text_string_to_metric_families
@@ -164,31 +166,32 @@ def resident(pid: int) -> float:
     return sum(one.memory_info().rss for one in (process, *process.children(recursive=True))) / 2**20
 
 
-class Figures:
-    """Collects the measurements of one run."""
+def watch(url: str, seconds: float) -> Run:
+    """Scrape repeatedly for ``seconds``; how long each took, and each refresh with its moment."""
+    scrapes: list[float] = []
+    refreshes: dict[float, float] = {}
+    text, deadline = "", time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        took, text = scrape(url)
+        scrapes.append(took)
+        moment = value_of(text, "dupt_monitor_last_refresh_timestamp_seconds")
+        refreshes[moment] = value_of(text, "dupt_monitor_refresh_duration_seconds")
+        time.sleep(0.2)
+    return {"scrape_seconds": scrapes, "refresh_seconds": list(refreshes.items()), "characters": len(text)}
 
-    def __init__(self) -> None:
-        self.scrapes: list[float] = []
-        self.refreshes: dict[float, float] = {}
-        self.text = ""
 
-    def watch(self, url: str, seconds: float) -> None:
-        """Scrape repeatedly for ``seconds``."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            took, self.text = scrape(url)
-            self.scrapes.append(took)
-            moment = value_of(self.text, "dupt_monitor_last_refresh_timestamp_seconds")
-            self.refreshes[moment] = value_of(self.text, "dupt_monitor_refresh_duration_seconds")
-            time.sleep(0.2)
-
-    def lines(self) -> Iterator[str]:
-        """The results as lines of text."""
-        middle, slow = statistics.median(self.scrapes), sorted(self.scrapes)[int(0.99 * len(self.scrapes))]
-        refreshes = list(self.refreshes.values())
-        yield f"scrapes        {len(self.scrapes)}, of {len(self.text) / 1024:.0f} KiB"
-        yield f"scrape         median {1000 * middle:.1f} ms, 99 % {1000 * slow:.1f} ms"
-        yield f"refresh        median {statistics.median(refreshes):.2f} s, longest {max(refreshes):.2f} s"
+def lines(first: Run, watched: Sequence[Run]) -> Iterator[str]:
+    """The results as lines of text."""
+    scrapes = [seconds for each in watched for seconds in each["scrape_seconds"]]
+    # Two generations may have seen the same one.
+    refreshes = list(dict(pair for each in watched for pair in each["refresh_seconds"]).values())
+    middle, slow = statistics.median(scrapes), sorted(scrapes)[int(0.99 * len(scrapes))]
+    yield f"peers          {first['exported']:.0f} exported at the first scrape"
+    yield f"scrapes        {len(scrapes)}, of {watched[-1]['characters'] / 1024:.0f} KiB"
+    yield f"scrape         median {1000 * middle:.1f} ms, 99 % {1000 * slow:.1f} ms"
+    yield f"refresh        median {statistics.median(refreshes):.2f} s, longest {max(refreshes):.2f} s"
+    memory = ", ".join(f"{each['memory_mib']:.0f}" for each in (first, *watched))
+    yield f"memory         {memory} MiB"
 
 
 @click.command()
@@ -196,7 +199,8 @@ class Figures:
 @click.option("--generations", default=6, show_default=True, help="How often all records are renewed.")
 @click.option("--seconds", default=20.0, show_default=True, help="How long to watch each generation.")
 @click.option("--max-peer-series", default=50, show_default=True)
-def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> None:
+@file_option
+def main(peers: int, generations: int, seconds: float, max_peer_series: int, file: Path | None) -> None:
     """Measure, and print a line for each figure."""
     manifest = build_manifest()
     with ProcessPoolExecutor() as pool:
@@ -210,19 +214,21 @@ def main(peers: int, generations: int, seconds: float, max_peer_series: int) -> 
         address = swarm.addresses[0]
         asyncio.run(tell(address, manifest, keys, 0))
         click.echo(f"records        {len(keys)} told")
-        figures = Figures()
+        rows: list[Run] = []
+
+        def add(found: Run) -> None:
+            asked = {"peers": peers, "seconds": seconds, "max_peer_series": max_peer_series}
+            rows.append(asked | {"generation": len(rows), "memory_mib": resident(pid)} | found)
+            append(file, rows[-1])
+
         with running_monitor(address, Path(folder) / "monitor", max_peer_series) as (url, pid):
-            _, first = scrape(url)
-            memory = [resident(pid)]
+            add({"exported": value_of(scrape(url)[1], "dupt_swarm_peers")})
             for generation in range(1, generations + 1):
-                figures.watch(url, seconds)
-                memory.append(resident(pid))
+                add(watch(url, seconds))
                 if generation < generations:
                     asyncio.run(tell(address, manifest, keys, generation))
-        click.echo(f"peers          {value_of(first, 'dupt_swarm_peers'):.0f} exported at the first scrape")
-        for line in figures.lines():
+        for line in lines(rows[0], rows[1:]):
             click.echo(line)
-        click.echo(f"memory         {', '.join(f'{size:.0f}' for size in memory)} MiB")
 
 
 if __name__ == "__main__":

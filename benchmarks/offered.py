@@ -12,6 +12,7 @@ trained on once; two shards are fetched ahead, so that more than 1 + 2 ÷ (shard
 means that shards were read again.
 
     PYTHONPATH=. python benchmarks/offered.py [--rounds N] [--first-peer stays] [--max-disk BYTES]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from _runs import Run, append, file_option
 
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.manifest import Manifest
@@ -50,7 +52,8 @@ LATE_ROUNDS = 0.4  # of those of the others
 @click.option("--rounds", type=click.IntRange(2), default=40, show_default=True, help="Of each oracle.")
 @click.option("--first-peer", type=click.Choice(("goes", "stays")), default="goes", show_default=True)
 @click.option("--max-disk", default="2GB", show_default=True, help="Of each oracle's folder.")
-def main(rounds: int, first_peer: str, max_disk: str) -> None:
+@file_option
+def main(rounds: int, first_peer: str, max_disk: str, file: Path | None) -> None:
     """A table with a row for each oracle."""
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as name:
         folder = Path(name)
@@ -64,8 +67,11 @@ def main(rounds: int, first_peer: str, max_disk: str) -> None:
         summaries = run_swarm(folder, rounds, first_peer == "goes", ("--max-disk", max_disk))
         click.echo("| oracle | tokens | shards | fetched ÷ trained | text | folder | held-out loss |")
         click.echo("| --- | --- | --- | --- | --- | --- | --- |")
+        asked = {"rounds": rounds, "first_peer": first_peer, "max_disk": max_disk}
         for oracle, summary in summaries.items():
-            click.echo(row(oracle, summary, folder / oracle, listed))
+            found = asked | {"oracle": oracle} | measure(summary, folder / oracle, listed)
+            append(file, found)
+            click.echo(row(found))
 
 
 def write_manifest(folder: Path) -> Manifest:
@@ -131,18 +137,29 @@ def _output(*arguments: str) -> str:
     return subprocess.run([PEER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def row(oracle: str, summary: dict[str, Any], state: Path, listed: ShardList) -> str:
-    """A line of the table."""
+def measure(summary: dict[str, Any], state: Path, listed: ShardList) -> Run:
+    """What an oracle has trained on, fetched and kept."""
     sizes = {shard.digest[:8]: 2 * shard.tokens for shard in listed.shards}
     fetched = [sizes[digest] for digest in shards_in(state) if digest in sizes]
-    tokens = summary["tokens_total"]
     [swarm] = (path for path in state.iterdir() if path.is_dir())
     text, whole = folder_bytes(swarm / "offer"), folder_bytes(swarm)
     whole -= sum(path.stat().st_size for path in swarm.glob("node.log*"))
-    ratio = sum(fetched) / (2 * tokens)
-    loss = f"{summary['heldout_loss_before']:.3f} → {summary['heldout_loss_after']:.3f}"
-    disk = f"{format_bytes(text)} | {format_bytes(whole)}"
-    return f"| {oracle} | {tokens:,} | {len(fetched)} | {ratio:.3f} | {disk} | {loss} |"
+    named = ("tokens_total", "heldout_loss_before", "heldout_loss_after")
+    return {name: summary[name] for name in named} | {
+        "shards": len(fetched),
+        "fetched_bytes": sum(fetched),
+        "text_bytes": text,
+        "folder_bytes": whole,
+    }
+
+
+def row(found: Run) -> str:
+    """A line of the table."""
+    tokens = found["tokens_total"]
+    ratio = found["fetched_bytes"] / (2 * tokens)
+    loss = f"{found['heldout_loss_before']:.3f} → {found['heldout_loss_after']:.3f}"
+    disk = f"{format_bytes(found['text_bytes'])} | {format_bytes(found['folder_bytes'])}"
+    return f"| {found['oracle']} | {tokens:,} | {found['shards']} | {ratio:.3f} | {disk} | {loss} |"
 
 
 def shards_in(state: Path) -> Sequence[str]:

@@ -7,7 +7,7 @@ so far: the row's length, and how little it goes where most rows go. A second fi
 oracle's corpus from others': both less the mean of all oracles, in ranks. Embeddings have the variances of
 each oracle's own gradients, and then those that the model gives.
 
-    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/revealing.py [--rounds 10]
+    OMP_NUM_THREADS=1 PYTHONPATH=. python benchmarks/revealing.py [--rounds 10] [--file PATH]
 
 How to read it: the median over oracles and the last half of the rounds; 1: the order of tokens is told
 exactly, 0: nothing is.
@@ -25,6 +25,7 @@ import click
 import numpy as np
 import torch
 from _arms import ARMS
+from _runs import append, file_option
 from _swarm_arithmetic import Learner, Mixed, steps_of
 from _texts import prepare_texts
 from convergence import build_manifest, parsed, sources
@@ -68,11 +69,14 @@ class Counted(Mixed):
 @click.command()
 @click.option("--rounds", type=click.IntRange(2), default=10, show_default=True)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
-def main(rounds: int, changes: tuple[str, ...]) -> None:
+@file_option
+def main(rounds: int, changes: tuple[str, ...], file: Path | None) -> None:
     """Rank correlations with how often each token is in an oracle's corpus."""
     for scale in ("own", "model"):
         tables = ARMS["tiny-2bit"].tables(CHANGES | {"inner.embedding_scale": scale} | parsed(changes))
+        asked = {"rounds": rounds, "changes": " ".join(changes), "embedding_scale": scale}
         for name, each in correlate(tables, rounds).items():
+            append(file, asked | {"figure": name, "correlations": each})
             spread = f"{min(each):.2f} to {max(each):.2f}"
             click.echo(f"{scale}, {name}: {statistics.median(each):.2f} ({spread})")
 

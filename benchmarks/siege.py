@@ -14,7 +14,7 @@ How to read it, a line for each run and one for all:
     turns      how often it tried everything, on every peer
     besieged ÷ calm    mean loss ÷ mean loss; beside it the calm runs' standard deviation ÷ their mean
 
-    PYTHONPATH=. python benchmarks/siege.py [--runs 3] [--rounds 16]
+    PYTHONPATH=. python benchmarks/siege.py [--runs 3] [--rounds 16] [--file PATH]
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
+from _runs import append, file_option
 
 from dupt_swarm.discovery import observe
 from tests.support.chaos import besieger
@@ -43,12 +44,17 @@ RESULT = re.compile(r"^\w+ +\d+ +([\d,]+) +[\d.]+ → ([\d.]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one run."""
+    """What came of one run; of losses and tokens one for each oracle."""
 
-    loss: float
-    tokens: float
+    losses: list[float]
+    tokens: list[int]
     seconds: float
     turns: int
+
+    @property
+    def loss(self) -> float:
+        """The mean."""
+        return statistics.mean(self.losses)
 
 
 def run_demo(rounds: int, folder: Path, *, attacked: bool) -> Run:
@@ -66,8 +72,8 @@ def run_demo(rounds: int, folder: Path, *, attacked: bool) -> Run:
     results = RESULT.findall(shown)
     assert len(results) == ORACLES, shown
     return Run(
-        loss=statistics.mean(float(loss) for _, loss in results),
-        tokens=statistics.mean(int(tokens.replace(",", "")) for tokens, _ in results),
+        losses=[float(loss) for _, loss in results],
+        tokens=[int(tokens.replace(",", "")) for tokens, _ in results],
         seconds=time.monotonic() - began,
         turns=len(turns.read_text().splitlines()) if attacked else 0,
     )
@@ -95,7 +101,8 @@ def besieged(address: str, folder: Path, turns: Path) -> Iterator[None]:
 @click.command()
 @click.option("--runs", type=click.IntRange(2), default=3, show_default=True, help="Of each kind.")
 @click.option("--rounds", type=click.IntRange(1), default=16, show_default=True)
-def main(runs: int, rounds: int) -> None:
+@file_option
+def main(runs: int, rounds: int, file: Path | None) -> None:
     """Losses of a swarm that somebody attacks ÷ those of one that is left alone."""
     found: dict[bool, list[Run]] = {False: [], True: []}
     for number in range(2 * runs):
@@ -103,9 +110,11 @@ def main(runs: int, rounds: int) -> None:
         with tempfile.TemporaryDirectory(prefix="dupt-siege-") as folder:
             run = run_demo(rounds, Path(folder), attacked=attacked)
         found[attacked].append(run)
+        append(file, {"rounds": rounds, "attacked": attacked} | asdict(run))
         kind = f"besieged, {run.turns} turns" if attacked else "calm"
         ratio = run.seconds / found[False][0].seconds
-        click.echo(f"{kind}: loss {run.loss:.3f}, tokens {run.tokens:.0f}, seconds {ratio:.2f}")
+        tokens = statistics.mean(run.tokens)
+        click.echo(f"{kind}: loss {run.loss:.3f}, tokens {tokens:.0f}, seconds {ratio:.2f}")
     losses = {attacked: [run.loss for run in some] for attacked, some in found.items()}
     calm = statistics.mean(losses[False])
     noise = statistics.stdev(losses[False]) / calm

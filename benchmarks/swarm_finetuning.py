@@ -18,6 +18,7 @@ How to read it: accuracy on the test's passages, mean and standard deviation ove
 draws examples, W_y, order and dropout anew.
 
     python benchmarks/swarm_finetuning.py [--examples N] [--seeds N] [--set inner.learning_rate=5e-4]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import Any
 import click
 import torch
 from _arms import GPT2
+from _runs import Run, append, file_option
 from _swarm_arithmetic import train_alone, train_swarm
 from torch import Tensor
 
@@ -82,26 +84,38 @@ SHAPE = {
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--arms", default=",".join(ARMS), show_default=True)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+@file_option
 def main(
-    pretrain: int, examples: int, words: int, epochs: int, seeds: int, arms: str, changes: tuple[str, ...]
+    pretrain: int,
+    examples: int,
+    words: int,
+    epochs: int,
+    seeds: int,
+    arms: str,
+    changes: tuple[str, ...],
+    file: Path | None,
 ) -> None:
     """Accuracy of two oracles alone, together in a swarm, and of one process with the examples of both."""
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
         collections = Collections.write(Path(folder) / "texts")
         base = pretrained(Path(folder), collections, pretrain)
-        results: dict[str, list[float]] = {arm: [] for arm in arms.split(",")}
+        asked: Run = {"pretrain": pretrain, "examples": examples, "words": words, "epochs": epochs}
+        asked |= {"changes": " ".join(changes)}
+        results: dict[str, list[Run]] = {arm: [] for arm in arms.split(",")}
         for seed in range(seeds):
             task = Task.draw(Path(folder), base, collections, examples, words, seed, changes)
-            for arm, accuracies in results.items():
-                accuracies.append(task.run(arm, epochs))
-                click.echo(f"seed {seed}  {arm}: {accuracies[-1]:.3f}", err=True)
+            for arm, found in results.items():
+                found.append(asked | {"seed": seed, "arm": arm, "accuracy": task.run(arm, epochs)})
+                append(file, found[-1])
+                click.echo(f"seed {seed}  {arm}: {found[-1]['accuracy']:.3f}", err=True)
     click.echo(
         f"{pretrain} tokens of pretraining, {examples} examples for each oracle, {words} words each, "
         f"{epochs} epochs, {seeds} seeds; {' '.join(changes) or 'manifest as it is'}; "
         f"torch {torch.__version__}"
     )
     click.echo("| arm | accuracy | standard deviation | each |\n| --- | --- | --- | --- |")
-    for arm, accuracies in results.items():
+    for arm, found in results.items():
+        accuracies = [each["accuracy"] for each in found]
         spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
         each = ", ".join(f"{accuracy:.3f}" for accuracy in accuracies)
         click.echo(f"| {arm} | {statistics.mean(accuracies):.3f} | {spread:.3f} | {each} |")

@@ -6,7 +6,7 @@ RSA keys of 2048 bits as identities are. The model is so small that its weights 
 How to read it, a row for each number of peers: processor seconds of `verify`, which runs in one thread; the
 same for each signature, with its share of all the rest; and the size of chain.jsonl.
 
-    PYTHONPATH=. python benchmarks/verifying.py [--rounds 1000] [--peers 5,20]
+    PYTHONPATH=. python benchmarks/verifying.py [--rounds 1000] [--peers 5,20] [--file PATH]
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from _runs import Run, append, file_option
 from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.checkpoint import REPLICA_FILE
@@ -91,18 +92,21 @@ class Forged:
 @click.command()
 @click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--peers", default="5,20", show_default=True, help="So many sign each round.")
-def main(rounds: int, peers: str) -> None:
+@file_option
+def main(rounds: int, peers: str, file: Path | None) -> None:
     """Processor seconds of verifying a chain."""
     measure(1, 1)  # what the first one takes longer for is left out
     for count in map(int, peers.split(",")):
-        seconds, size = measure(count, rounds)
+        found = measure(count, rounds)
+        append(file, found)
+        seconds = found["cpu_seconds"]
         click.echo(
             f"{rounds} rounds of {count:3} peers: {seconds:.2f} s, "
-            f"{1e6 * seconds / rounds / count:.0f} us a signature, {size / 1e6:.1f} MB"
+            f"{1e6 * seconds / rounds / count:.0f} us a signature, {found['chain_bytes'] / 1e6:.1f} MB"
         )
 
 
-def measure(count: int, rounds: int) -> tuple[float, int]:
+def measure(count: int, rounds: int) -> Run:
     """Processor seconds for rounds of so many peers, and the bytes of their chain."""
     keys = [RSAPrivateKey() for _ in range(count)]
     with tempfile.TemporaryDirectory() as name:
@@ -111,7 +115,8 @@ def measure(count: int, rounds: int) -> tuple[float, int]:
         found = verify(Path(name))
         seconds = time.process_time() - began
         assert (found.links, found.unchecked) == (rounds, ())
-        return seconds, (Path(name) / CHAIN_FILE).stat().st_size
+        size = (Path(name) / CHAIN_FILE).stat().st_size
+        return {"rounds": rounds, "peers": count, "cpu_seconds": seconds, "chain_bytes": size}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Holds the table of docs/architecture.md: who may import whom, and when."""
+"""Holds the table of docs/architecture.md: which layer may import which, and when."""
 
 import re
 import sys

@@ -142,7 +142,7 @@ def address_of(first: PeerProcess) -> str:
 
 def test_two_and_five_of_a_swarm_go_on_and_merge(tmp_path: Path, net: Net) -> None:
     """Of seven voters five and two are cut off from one another: both train on, and then all are at the
-    state of the five, of whom none has ever been at one of the two's.
+    state of the five, none of which has ever been at one of the two's.
 
     What the two have learnt meanwhile they bring again, for no more tokens than a contribution may stand for
     (for the loss see `test_branches.py`); what each oracle has contributed is what the chain says.

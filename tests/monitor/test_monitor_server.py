@@ -23,7 +23,7 @@ class Site:
         self.server, self.healthy = server, True
 
     def get(self, path: str, method: str = "GET", host: str | None = None) -> tuple[int, str, str]:
-        """Status, content type and body; ``host``: whom to ask for there."""
+        """Status, content type and body; ``host``: which one to ask for there."""
         headers = {} if host is None else {"Host": host}
         request = urllib.request.Request(self.server.url + path, method=method, headers=headers)
         response: HTTPResponse | urllib.error.HTTPError

@@ -107,7 +107,7 @@ def test_a_record_holds_no_link_but_to_the_web(url: str) -> None:
 
 
 def test_sample() -> None:
-    """That of the newest round that the swarm has reached, by whom it was asked for, fit for a terminal."""
+    """That of the newest round that the swarm has reached, with who asked for it, fit for a terminal."""
 
     def judge(peer_id: str, round: int, text: str | None, **more: Any) -> Peer:
         sample = None if text is None else SampleRecord(prompt="\x1b[2J", text=text)

@@ -198,7 +198,7 @@ def test_a_joiner_tries_what_an_initial_peer_had_before(
 def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
     stations, make_manifest, make_peers
 ) -> None:
-    """It begins where more than half of the voters are whom the organiser has named, and are there."""
+    """It takes the state of the voters that the organiser has named, if more than half of them are there."""
     key = Ed25519PrivateKey.generate()
     manifest = make_manifest(
         outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7},

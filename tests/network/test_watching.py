@@ -172,7 +172,7 @@ def test_a_peer_that_tells_another_chain_is_passed_over(kept, stations, make_pee
     async def scenario(swarm: Swarm) -> None:
         swarm.tell(0, other, kept)
         swarm.tell(1, kept, kept)
-        for _ in range(4):  # whom it asks first is drawn
+        for _ in range(4):  # it draws the peer that it asks first
             assert await Watching(swarm.connection).ledger() == counted(kept)
 
     look_on(scenario, kept, stations, make_peer)

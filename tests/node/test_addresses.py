@@ -70,7 +70,7 @@ def test_the_first_hop(text: str, host: str, transport: str, port: int) -> None:
     ],
 )
 def test_which_addresses_others_can_use(text: str, public: bool, loopback: bool, relayed: bool) -> None:
-    """Everybody, peers on this machine, or those whom a relay helps."""
+    """Everybody, peers on this machine, or those that a relay helps."""
     address = Address.parse(text)
     assert (address.public, address.loopback, address.relayed) == (public, loopback, relayed)
 

@@ -173,7 +173,7 @@ class Attendance:
 
 
 def spread(count: int, length: float) -> dict[str, tuple[float, float]]:
-    """So many volunteers, each of whom trains for ``length`` hours a day, beginning at an hour of its own."""
+    """So many volunteers; each trains for ``length`` hours a day, beginning at an hour of its own."""
     random = Random(count)
     return {f"v{number:02}": (random.uniform(0, 24), length) for number in range(count)}
 

@@ -50,7 +50,7 @@ def test_a_leave_counts_from_its_ballot_on() -> None:
 
 
 def accepted_by(*makers: str, refused: str = "") -> list[Promise]:
-    """Promises for ballot 1 of three, of whom ``makers`` have accepted all contributions in ballot 0."""
+    """Promises for ballot 1 of three; ``makers`` of them have accepted all contributions in ballot 0."""
     known = Accepted(0, ALL.id, AFTER)
     found = [promise(each, 1, known if each in makers else None) for each in "abc"]
     return [replace(each, refused=(ALL.id,)) if each.maker in refused else each for each in found]

@@ -28,7 +28,7 @@ W = TypeVar("W", bound=Word)
 
 @dataclass
 class KeptRounds:
-    """What the owners of ``keys`` did, the first of whom decide.
+    """What the owners of ``keys`` did; the first of them decide.
 
     The first state is of ones, and of round 1, if none is given.
 

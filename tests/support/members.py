@@ -54,7 +54,7 @@ class Members:
         holds: Callable[[str, Brought], bool] = lambda *_: True,
         times: int = 6,
     ) -> None:
-        """These do what is due and tell it to whom they should, if it is one of them, some times over."""
+        """These do what is due and report it to their coordinator, if it is one of them, some times over."""
         for _ in range(times):
             for name in names:
                 self._act(name, set(names) if there is None else set(there), holds)

@@ -25,7 +25,7 @@ def book(clock) -> Attendance:
 
 
 def hold(book: Attendance, companions: list[str], came: list[str]) -> tuple[str, ...]:
-    """Hold one round where these are there, and so many bring something; whom it waited for."""
+    """Hold one round where these are there, and so many bring something; which peers it waited for."""
     awaited = book.awaited(companions)
     book.ended(companions, came)
     return awaited
@@ -115,7 +115,7 @@ def test_which_peers_may_come(book, clock) -> None:
 
 
 def test_looking_changes_nothing(book, clock) -> None:
-    """A round asks again and again whom it waits for; only how it has ended counts."""
+    """A round asks again and again which peers it waits for; only how it has ended counts."""
     for _ in range(TOLERATED):
         hold(book, ["ada", "phantom"], ["ada"])
     for _ in range(10):

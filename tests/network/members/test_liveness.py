@@ -1,4 +1,4 @@
-"""Who is suspected dead, and whom a peer calls to find out."""
+"""Which peers a peer suspects dead, and which it calls to find out."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ SOMEBODY = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 
 
 class Member:
-    """Takes note of whom it is told to take for dead."""
+    """Takes note of the peers that it is told to take for dead."""
 
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id

@@ -119,7 +119,7 @@ def test_a_method_that_nobody_has_declared(stations) -> None:
 
 
 def test_mates_come_first(stations) -> None:
-    """What those get with whom a round is being ended takes priority over what others get."""
+    """Peers that are ending a round with this one get what they ask for before others do."""
 
     async def scenario() -> None:
         async with stations(2) as (server, client):

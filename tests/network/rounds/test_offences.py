@@ -1,4 +1,4 @@
-"""Which proofs a peer keeps, against whom."""
+"""Which proofs a peer keeps, and against which peers."""
 
 from pathlib import Path
 

@@ -53,7 +53,7 @@ def values(number: int) -> torch.Tensor:
 
 @dataclass
 class Newcomer:
-    """One that has joined, and another whom it can ask.
+    """One that has joined, and another that it can ask.
 
     Attributes:
         history: its own, of the rounds since.

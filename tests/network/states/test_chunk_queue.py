@@ -1,4 +1,4 @@
-"""Which chunk is asked from whom."""
+"""Which chunk a peer asks which donor for."""
 
 import pytest
 

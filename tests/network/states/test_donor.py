@@ -1,4 +1,4 @@
-"""What a donor answers, to whom and to how many: exchanges without libp2p."""
+"""What a donor answers, to which peers and to how many: exchanges without libp2p."""
 
 import asyncio
 import json

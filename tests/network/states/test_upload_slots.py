@@ -1,4 +1,4 @@
-"""What a donor keeps, and whom it serves."""
+"""What a donor keeps, and which peers it serves."""
 
 from contextlib import ExitStack
 

@@ -1,6 +1,6 @@
 """One that decides with the others, and turns against them: the real code, with one thing changed.
 
-camp         peers in one process, of whom some lie
+camp         peers in one process; some of them lie
 cluster      a driven swarm of real nodes with one oracle that attacks when the test says so
 orders       what those that lie shall do now
 coordinating what one does when it coordinates

@@ -1,4 +1,4 @@
-"""Peers in one process that decide together, of whom some lie."""
+"""Peers in one process that decide together; some of them lie."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Camp:
 
     @property
     def exposed(self) -> set[str]:
-        """Ids of all against whom one of the honest has a proof."""
+        """Ids of all peers against which one of the honest has a proof."""
         return {one.maker for each in self.honest for one, _ in each.proofs}
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ Stations = Callable[..., AbstractAsyncContextManager[list[Any]]]
 
 
 Camps = Callable[..., AbstractAsyncContextManager[Camp]]
-"""Starts so many peers, so many of whom decide, or all."""
+"""Starts so many peers; so many of them decide, or all."""
 
 
 def camps_of(stations: Stations, manifest: Manifest, orders: SpokenOrders) -> Camps:

@@ -103,7 +103,7 @@ class Betrayed(Cluster):
 
     @property
     def exposed(self) -> set[str]:
-        """Ids of all whom somebody leaves out, as their records tell."""
+        """Ids of all peers that somebody leaves out, as their records tell."""
         return set(self.first.view.exposed)
 
     def until_its_turn(self) -> None:

@@ -1,4 +1,4 @@
-"""What one that lies does with contributions: to whom it gives them, and what it says that it holds."""
+"""What one that lies does with contributions: to which peers it gives them, and what it claims to hold."""
 
 from __future__ import annotations
 
