@@ -140,7 +140,7 @@ def test_an_oracle_on_two_devices_is_one_on_one(
 def test_an_oracle_that_loses_a_device_saves_what_it_has(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends with an error that names the device; the next goes on as if nothing had been, dropout included."""
+    """It ends with an error that names the device; the next goes on as if nothing had been."""
     identity = tmp_path / "identity"
     whole, _ = train(tmp_path / "a", corpus, [5], identity, device="cpu,cpu")
     step = Trainer.step
