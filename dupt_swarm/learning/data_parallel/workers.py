@@ -158,7 +158,7 @@ class Workers:
             worker.close()
         if self._all:
             exchange.leave()
-        self._all = []
+        self._all, self.devices = [], 1
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
