@@ -103,6 +103,12 @@ class PeerProcess:
             process = children[0]
         return found
 
+    def node_peak(self) -> int:
+        """The most main memory that its node has had so far, bytes; shared memory counts."""
+        [node, *_] = psutil.Process(self.process.pid).children()
+        status = Path(f"/proc/{node.pid}/status").read_text()
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
     def lags(self, begin: float, end: float) -> list[tuple[float, float]]:
         """Of its node's event loop, each second: by how much it was late, and what it computed of that."""
         lines = [line.split() for line in self._lags.read_text().split("\n")[:-1]]

@@ -31,6 +31,7 @@ How to read it, a row for an exchange on a kind of link (the round in which the 
     pause      time for which training waited for its optimizer ÷ all time; in brackets by the processor time
                of its thread, as it would be on a machine of its own
     lag        by how much a node's event loop was late at worst, ms; in brackets what it computed of that
+    memory     the most that an oracle's node has had so far, bytes per weight
 
     sudo env PYTHONPATH=. python benchmarks/link.py [--quick] [--oracles 8] [--exchange NAME] [--rate 100]
         [--file PATH]
@@ -175,6 +176,7 @@ def compute_kept(swarm: LinkSwarm, scene: Scene, before: Snapshot, after: Snapsh
         "lag_own": max(own for _, own in lags),
         "lag_median": statistics.median(late for late, _ in lags),
         "restarts": sum(late["restarts"] for late in after.last),
+        "node_memory": max(peer.node_peak() for peer in swarm.oracles) / scene.weights,
     }
 
 
@@ -221,6 +223,7 @@ def row(found: dict[str, Any]) -> str:
         " + ".join(f"{found['processor'][kind] / found['oracles']:.2f}" for kind in KINDS),
         f"{found['pause']:.2%} ({found['pause_processor']:.2%})",
         f"{found['lag'] * 1000:.0f} ({found['lag_own'] * 1000:.0f})",
+        f"{found['node_memory']:.1f}",
     ]
     remarks = [f"{len(found['failed'])} failed"] if found["failed"] else []
     remarks += [f"{found['restarts']} restarts"] if found["restarts"] else []
@@ -230,7 +233,7 @@ def row(found: dict[str, Any]) -> str:
 
 COLUMNS = (
     *("n", "exchange", "Mbit/s", "round trip ms", "traffic", "follower", "H", "kept", "round", "group s"),
-    *("busy", "work", "processor s", "pause", "lag ms", ""),
+    *("busy", "work", "processor s", "pause", "lag ms", "memory", ""),
 )
 
 
