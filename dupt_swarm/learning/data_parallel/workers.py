@@ -36,7 +36,7 @@ from dupt_swarm.manifest import Manifest
 
 JoinLosses = Callable[[Tensor], Tensor]
 SEEDS = 1 << 62
-END_SECONDS, MOMENT_SECONDS = 10.0, 1.0
+END_SECONDS, MOMENT_SECONDS = 5.0, 1.0
 
 
 class Workers:
@@ -66,7 +66,7 @@ class Workers:
         Raises:
             DeviceError: a device cannot be used.
         """
-        self.devices = 1 + len(others)
+        self.devices, self._met = 1 + len(others), False
         self._parameters = list(model.parameters())
         threads = max(1, usable_cores() // self.devices)
         about = (str(threads), "" if compiled is None else str(int(compiled)), str(gpu_memory))
@@ -156,9 +156,9 @@ class Workers:
         """End them."""
         for worker in self._all:
             worker.close()
-        if self._all:
+        if self._met:
             exchange.leave()
-        self._all, self.devices = [], 1
+        self._all, self.devices, self._met = [], 1, False
 
     @contextmanager
     def _exchanging(self) -> Iterator[None]:
@@ -177,6 +177,7 @@ class Workers:
         for worker in self._all:
             worker.tell(Join(store.port))
         exchange.join(store, 0, self.devices, self._all[0].device.type)
+        self._met = True
 
 
 class _Worker:
