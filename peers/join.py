@@ -99,10 +99,10 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
         from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 
+        check_data(options.pick(OracleSettings, chosen))
+        chosen["device"] = in_short(choose_devices(chosen["device"]))
         own = options.pick(OracleSettings, chosen)
-        check_data(own)
-        device = in_short(choose_devices(chosen["device"]))
-        settings = options.pick(NodeSettings, chosen | {"device": device}, role="oracle")
+        settings = options.pick(NodeSettings, chosen, role="oracle")
         os.nice(chosen["nice"])  # the node inherits it
         check = partial(check_data, own)
         with Swarm.join(initial_peers, state_dir, settings, screen.downloading, check) as swarm:
@@ -115,7 +115,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
                 oracle = Oracle(swarm, own, progress)
                 _remember(swarm, screen)
                 if chosen["metrics_addr"] is not None:
-                    metrics.trains(oracle, device)
+                    metrics.trains(oracle, own.device)
                 interruption.on_stop(oracle.stop)
                 control.oracle = oracle
                 _begin(screen, describe(swarm, oracle, settings, own.corpora), oracle.objective)

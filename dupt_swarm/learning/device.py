@@ -20,6 +20,7 @@ from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.driver import card_of_driver, free_bytes
 
 REASON_LENGTH_MAX = 200
+NOT_COMPILED = "the model could not be compiled, and runs slower as written"
 FAST_FP16 = (7, 0)  # compute capability; what Triton needs, too
 FP32_ONLY = set[torch.device]()  # where fp16 has turned out not to suffice for what is trained
 
@@ -60,16 +61,26 @@ def choose_devices(name: str = "auto") -> list[torch.device]:
         logger.info("of %d GPUs this oracle takes one, %s; device `cuda` takes all", count, name)
     if name == "cuda" and count > 1:
         name = f"cuda:{','.join(map(str, range(count)))}"
-    if name == "auto" or "," not in name:
+    if "," not in name:
         return [choose_device(name)]
+    first, *others = several_devices(name)
+    return [choose_device(str(first)), *others]
+
+
+def several_devices(name: str) -> list[torch.device]:
+    """Those in a list such as "cuda:0,1", or the only one; none is tried out.
+
+    Raises:
+        DeviceError: one is not there, or they cannot compute together.
+    """
     short = re.fullmatch(r"cuda:([\d,]*\d)", name)
     named = [f"cuda:{number}" for number in short[1].split(",")] if short else name.split(",")
     devices = [_known(each) for each in named]
-    if len({device.type for device in devices}) > 1 or devices[0].type == "mps":
+    if len({device.type for device in devices}) > 1 or (len(devices) > 1 and devices[0].type == "mps"):
         raise DeviceError(f"devices `{name}` cannot compute together; choose CUDA GPUs, as in cuda:0,1")
-    if devices[0].type == "cuda" and len(set(devices)) < len(devices):
+    if devices[0].type == "cuda" and len({device.index or 0 for device in devices}) < len(devices):
         raise DeviceError(f"devices `{name}` name one twice; name each once")
-    return [choose_device(named[0]), *devices[1:]]
+    return devices
 
 
 def in_short(devices: Sequence[torch.device]) -> str:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning.batches import Batch, BatchSource, count_examples, pieces
-from dupt_swarm.learning.data_parallel.workers import Workers
+from dupt_swarm.learning.data_parallel.workers import WorkerMemoryError, Workers
 from dupt_swarm.learning.device import (
+    NOT_COMPILED,
     Arriving,
     autocast,
     halved,
@@ -81,7 +82,7 @@ class Trainer:
         self._position = batches.state_dict()
         self._next: _Dealt | None = None
         self._examples = examples_at_once
-        self._short_of_memory = False
+        self._short_of_memory: torch.device | None = None
         self._watch = Stopwatch()
         self._scaler, self._learner = loss_scaler(device), _Learner(model, optimizer)
         self._workers = workers or Workers(model)
@@ -111,8 +112,8 @@ class Trainer:
             while (loss := self._accumulate(dealt, look)) is None:
                 self.optimizer.zero_grad()
                 if self._short_of_memory:
-                    largest = max(count_examples(batch) for batch in dealt.own)
-                    self._examples = halved(min(self._examples, largest), self.device, "training on")
+                    at_once = min(self._examples, max(count_examples(batch) for batch in dealt.own))
+                    self._examples = halved(at_once, self._short_of_memory, "training on")
                 _restore_random_state(random, self.device)
         except Exception:  # given up, or a device is lost: the next step does the same again
             self._next = dealt
@@ -144,8 +145,10 @@ class Trainer:
         self._workers.rest()
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers; the next step is this process's alone."""
         self._workers.close()
+        self._batches.load_state_dict(self._position)
+        self._next = None
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the batches, the state of the random numbers of dropout, and the loss's scale."""
@@ -180,10 +183,10 @@ class Trainer:
         """The mean loss, with its gradients in the parameters; None: what has failed may do now."""
         several = self._workers.devices > 1
         scale = self._scaler.get_scale() if several else 1.0  # to read it waits for the device
-        how = product_dtype(self.device), scale
-        with self._workers.computing(dealt.others, dealt.examples, self._examples, *how) as join:
+        own = list(pieces(dealt.own, self._examples))
+        how = self._examples, product_dtype(self.device), scale, lambda: look(len(own), len(own))
+        with self._workers.computing(dealt.others, dealt.examples, *how) as gather:
             loss = torch.zeros((), device=self.device)
-            own = list(pieces(dealt.own, self._examples))
             for number, piece in enumerate(own):
                 look(number, len(own))
                 try:
@@ -198,19 +201,21 @@ class Trainer:
                         raise
                     return None
             try:
-                return join(loss)
-            except MemoryError as error:
-                self._may_do(error)
+                loss = gather(loss)
+            except WorkerMemoryError as error:
+                self._short_of_memory = error.device
                 return None
+            self._watch.lap("backward")
+            return loss
 
     def _may_do(self, error: Exception) -> bool:
         """Whether what failed may do with less memory, or as written where compiling it may have failed."""
-        self._short_of_memory = is_out_of_memory(error)
+        self._short_of_memory = self.device if is_out_of_memory(error) else None
         if self._short_of_memory:
             return True
         compiled = run_as_written(self.model)
         if compiled:
-            logger.warning("the model could not be compiled, and runs slower as written: %s", shortly(error))
+            logger.warning("%s: %s", NOT_COMPILED, shortly(error))
         return compiled
 
     def _fetch(self) -> _Dealt:

@@ -1,8 +1,7 @@
 """Memory that the trainer and its node share.
 
-It has no name: it is a file descriptor handed down to the child, so nothing is left in /dev/shm
-whichever process dies in whatever way, and a container's small /dev/shm does not matter. The trainer
-holds it, so a node that is started again finds its replica state there.
+It is a file descriptor handed down to the child. The trainer holds it, so a node that is started again finds
+its replica state there.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 
 from torch import Tensor
@@ -87,11 +85,3 @@ class SharedMemory:
             return round, swarm_tokens, digest, Electorate.parse(round, electorate), numbers
         except ValueError:
             return None
-
-
-def anonymous_file() -> int:
-    """A file descriptor of an empty file without a name; pass it to the child, then close it."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("dupt")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.errors import DuptError, NodeError
 from dupt_swarm.node.commands import (
     Adopt,
@@ -29,7 +30,7 @@ from dupt_swarm.node.commands import (
 )
 from dupt_swarm.node.heard import UP_TO_DATE, Hearing
 from dupt_swarm.node.link import Link
-from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import (
     Adopted,
     CatchingUp,

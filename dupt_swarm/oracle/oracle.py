@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from dupt_swarm.disk.folders import limited
-from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.data_parallel.workers import Workers
+from dupt_swarm.learning.data_parallel.workers import DeviceLostError, Workers
 from dupt_swarm.learning.device import choose_devices, limit_memory, maybe_compile, needing_memory
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
@@ -170,7 +169,7 @@ class Oracle:
                         self._rest()
                     else:
                         self._train()
-        except DeviceError:  # the step is lost, and nothing else
+        except DeviceLostError:  # the step is lost, and nothing else
             self._settle()
             self._checkpoints.write_final()
             raise
@@ -360,7 +359,7 @@ def _build_trainer(
     wanted = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences * len(devices), swarm.peer_id)
-    workers = Workers(model, manifest, devices[1:], wanted, settings.gpu_memory)
+    workers = Workers(model, manifest, devices, wanted, settings.gpu_memory)
     trainer = Trainer(model, optimizer, batches, device, micro_batches, workers=workers)
     return trainer, optimizer, text
 

@@ -52,7 +52,7 @@ class PeerMetrics(Collector):
         swarm.listen(self._downloads.hear)
 
     def trains(self, oracle: Oracle, devices: str) -> None:
-        """This peer's oracle begins; for what ``devices`` is see `choose_devices`."""
+        """This peer's oracle begins; for what ``devices`` is see `several_devices`."""
         self._gpus, self._oracle = Gpus.of_devices(devices), oracle
         oracle.observe(self._steps.add)
 

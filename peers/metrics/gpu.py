@@ -22,13 +22,13 @@ class Gpus:
 
     @classmethod
     def of_devices(cls, devices: str) -> Gpus:
-        """Those among them; for what ``devices`` is see `choose_devices`."""
+        """Those among them; for what ``devices`` is see `several_devices`."""
         if not devices.startswith("cuda"):
             return cls([])  # without loading PyTorch
-        from dupt_swarm.learning.device import choose_devices
+        from dupt_swarm.learning.device import several_devices
         from dupt_swarm.learning.driver import Card
 
-        cards = (Card.of_device(device) for device in choose_devices(devices))
+        cards = (Card.of_device(device) for device in several_devices(devices))
         return cls([card for card in cards if card is not None])
 
     def samples(self) -> Iterator[tuple[MetricSpec, list[Sample]]]:

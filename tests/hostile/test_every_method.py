@@ -17,6 +17,7 @@ import torch
 from hivemind.p2p import P2P, P2PHandlerError
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.bandwidth import BURST_SECONDS
@@ -25,7 +26,6 @@ from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.commands import Join
-from dupt_swarm.node.memory import anonymous_file
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings

@@ -1,8 +1,8 @@
-"""Steps that two processes compute together, by gloo: they are those of one process."""
+"""Steps that two processes compute together, each on a part: they are those of one process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -11,7 +11,8 @@ import torch
 from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.data_parallel import worker as worker_module
-from dupt_swarm.learning.data_parallel.workers import Workers
+from dupt_swarm.learning.data_parallel.orders import Answer, Done, Failed
+from dupt_swarm.learning.data_parallel.workers import Workers, _Worker
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.token_files import Split
@@ -43,7 +44,7 @@ def alone(at_once: int = 8) -> Trainer:
 def helped() -> Iterator[tuple[torch.nn.Module, Workers]]:
     """A model, and a worker for it."""
     model = build_model(MANIFEST)
-    workers = Workers(model, MANIFEST, [CPU], compiled=False)
+    workers = Workers(model, MANIFEST, [CPU, CPU], compiled=False)
     yield model, workers
     workers.close()
 
@@ -62,6 +63,12 @@ def fp32(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def parameters(trainer: Trainer) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
+
+
+def process_of_worker() -> psutil.Process:
+    children = psutil.Process().children()
+    [process] = [child for child in children if worker_module.__name__ in child.cmdline()]
+    return process
 
 
 @pytest.mark.parametrize("at_once", [8, 1])
@@ -119,10 +126,45 @@ def test_a_pause_leaves_the_devices_to_others(two: Trainer) -> None:
     torch.testing.assert_close(two.step().loss, one.step().loss, rtol=0, atol=1e-5)
 
 
+def test_too_little_memory_on_one_device_makes_all_compute_with_fewer(
+    two: Trainer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a worker says then stands in for a card that is full. The step is the same."""
+    one, answer = alone(), _Worker.answer
+    failed: list[Answer] = []
+
+    def fail_once(worker: _Worker, look: Callable[[], object]) -> Answer:
+        found = answer(worker, look)
+        if isinstance(found, Done) and not failed:
+            failed.append(found)
+            return Failed("CUDA out of memory", of_memory=True)
+        return found
+
+    monkeypatch.setattr(_Worker, "answer", fail_once)
+    torch.testing.assert_close(two.step().loss, one.step().loss, rtol=0, atol=1e-5)
+    assert "training on 1 sequences at once" in caplog.text
+    torch.testing.assert_close(parameters(two), parameters(one), rtol=0, atol=1e-5)
+
+
+def test_a_worker_that_stands_still_holds_up_nobody_who_stops(two: Trainer) -> None:
+    """The trainer looks around while it waits; afterwards the step is done again."""
+    one, process = alone(), process_of_worker()
+    process.suspend()
+
+    def give_up(done: int, total: int) -> None:
+        if done == total:
+            raise Abandoned
+
+    with pytest.raises(Abandoned):
+        two.step(give_up)
+    process.resume()
+    torch.testing.assert_close(two.step().loss, one.step().loss, rtol=0, atol=1e-5)
+
+
 def test_a_device_that_is_not_there_is_an_error() -> None:
     model = build_model(MANIFEST)
     with pytest.raises(DeviceError, match=r"cuda:7: no device `cuda:7`.*leave this device out"):
-        Workers(model, MANIFEST, [torch.device("cuda:7")])
+        Workers(model, MANIFEST, [CPU, torch.device("cuda:7")])
 
 
 def test_a_worker_that_dies_is_an_error(helped: tuple[torch.nn.Module, Workers]) -> None:
@@ -130,12 +172,9 @@ def test_a_worker_that_dies_is_an_error(helped: tuple[torch.nn.Module, Workers])
     trainer = trainer_of(*helped)
     trainer.step()
     before = parameters(trainer)
-    children = psutil.Process().children()
-    [process] = [child for child in children if worker_module.__name__ in child.cmdline()]
+    process = process_of_worker()
     process.kill()
-    with pytest.raises(
-        DeviceError, match="cpu: the process that computed there has ended; start the oracle again"
-    ):
+    with pytest.raises(DeviceError, match=r"cpu: the process that computed there has ended \(exit code -9\)"):
         trainer.step()
     assert torch.equal(parameters(trainer), before)
     trainer.close()

@@ -256,6 +256,7 @@ def test_several_gpus(name: str, expected: str) -> None:
     [
         ("cuda:0,3", "no device `cuda:3`: PyTorch sees 3"),
         ("cuda:1,1", "name one twice"),
+        ("cuda,cuda:0", "name one twice"),
         ("cuda:0,cpu", "cannot compute together"),
         ("cpu,cuda:0", "cannot compute together"),
         ("cuda:0,", "unknown device ``"),

@@ -14,10 +14,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.node.commands import Adopt, EndRound, Join, Predecessor, Publish
-from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.first_state import first_state

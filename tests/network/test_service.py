@@ -13,6 +13,7 @@ import psutil
 import pytest
 import torch
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import Host
@@ -31,7 +32,7 @@ from dupt_swarm.node.commands import (
     ReadView,
     Save,
 )
-from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import Adopted, CatchingUp, Joined, StateName
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.first_state import first_state

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.disk.anonymous import anonymous_file
+from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.memory import leave

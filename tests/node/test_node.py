@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Adopt, Check, EndRound, LogTo, ReadView
 from dupt_swarm.node.link import Link
-from dupt_swarm.node.memory import anonymous_file
 from dupt_swarm.node.messages import Adopted, StateName
 from dupt_swarm.node.node import Node
 from dupt_swarm.node.record import RecordUpdate

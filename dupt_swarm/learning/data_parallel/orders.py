@@ -13,19 +13,8 @@ from dupt_swarm.learning.batches import Batch
 
 
 @dataclass(frozen=True)
-class Join:
-    """To a worker, before all others: meet the others.
-
-    Attributes:
-        port: on this machine, of the store by which they find each other.
-    """
-
-    port: int
-
-
-@dataclass(frozen=True)
 class Compute:
-    """To a worker: take the parameters, and compute gradients with them.
+    """To a worker: take the parameters, and compute gradients with them; it answers.
 
     Attributes:
         batches: this worker's part of the step.
@@ -45,23 +34,18 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Reduce:
-    """To a worker that is done: the gradients are wanted."""
-
-
-@dataclass(frozen=True)
 class Drop:
-    """To a worker, done or not: nobody wants this step."""
+    """To a worker: nobody wants this step any longer. If it has not answered yet, it does so soon."""
 
 
 @dataclass(frozen=True)
 class Rest:
-    """To a worker: leave the device to others until the next step."""
+    """To a worker: leave the device's memory to others until the next step; it answers."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Of a worker: its model is there, or what it was told last is done."""
+    """Of a worker: its model is there, or it rests."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +54,11 @@ class Done:
 
     Attributes:
         loss: its part of the mean, nats.
+        remark: what its owner should know; mostly nothing.
     """
 
     loss: float
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -88,7 +74,7 @@ class Failed:
     of_memory: bool = False
 
 
-Order = Join | Compute | Reduce | Drop | Rest
+Order = Compute | Drop | Rest
 Answer = Ready | Done | Failed
 
 

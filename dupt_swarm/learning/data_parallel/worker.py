@@ -12,23 +12,21 @@ from multiprocessing.connection import Connection
 import torch
 from torch import nn
 
-from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.batches import count_examples, pieces
-from dupt_swarm.learning.data_parallel import exchange
+from dupt_swarm.learning.data_parallel.area import Area, gradients
 from dupt_swarm.learning.data_parallel.orders import (
     Answer,
     Compute,
     Done,
     Drop,
     Failed,
-    Join,
     Ready,
-    Reduce,
     Rest,
     receive,
     send,
 )
 from dupt_swarm.learning.device import (
+    NOT_COMPILED,
     autocast,
     choose_device,
     free_memory,
@@ -45,13 +43,14 @@ from dupt_swarm.manifest import Manifest
 class Worker:
     """The model on one device, and the pipe to the trainer."""
 
-    def __init__(self, pipe: Connection, model: nn.Module, device: torch.device, rank: int) -> None:
-        """``rank``: 1 or more; the trainer has 0."""
-        self._pipe, self._model, self._device, self._rank = pipe, model, device, rank
+    def __init__(self, pipe: Connection, model: nn.Module, device: torch.device, fd: int) -> None:
+        """``fd`` is of the `Area` that it shares with the trainer."""
+        self._pipe, self._model, self._device, self._remark = pipe, model, device, ""
         self._parameters = list(model.parameters())
+        self._area = Area(fd, sum(parameter.numel() for parameter in self._parameters), device)
 
-    def serve(self, size: int) -> None:
-        """Do what the trainer says, until its pipe closes; there are ``size`` of us with it.
+    def serve(self) -> None:
+        """Do what the trainer says, until its pipe closes.
 
         Raises:
             EOFError: it has closed.
@@ -59,17 +58,12 @@ class Worker:
         send(self._pipe, Ready())
         while True:
             match receive(self._pipe):
-                case Join(port):
-                    exchange.join(exchange.find_store(port), self._rank, size, self._device.type)
                 case Compute() as order:
-                    self._model.to(self._device)
-                    exchange.broadcast(self._parameters)
-                    send(self._pipe, self._compute(order))
-                case Reduce():
-                    exchange.reduce(self._parameters)
+                    answer = self._compute(order)
                     self._model.zero_grad(set_to_none=True)
+                    send(self._pipe, answer)
                 case Drop():
-                    self._model.zero_grad(set_to_none=True)
+                    pass  # the answer was on its way
                 case Rest():
                     self._model.to("cpu")
                     free_memory(self._device)
@@ -77,36 +71,43 @@ class Worker:
 
     def _compute(self, order: Compute) -> Answer:
         while True:
-            torch.manual_seed(order.seed + self._rank)
             try:
+                self._model.to(self._device)
+                self._area.copy_to(self._parameters)
+                torch.manual_seed(order.seed)
                 return self._accumulate(order)
+            except (EOFError, OSError):
+                raise
             except Exception as error:
                 self._model.zero_grad(set_to_none=True)
                 of_memory = is_out_of_memory(error)
-                if of_memory or not run_as_written(self._model):
+                if of_memory:
                     free_memory(self._device)
+                if of_memory or not run_as_written(self._model):
                     return Failed(shortly(error), of_memory)
+                self._remark = f"{NOT_COMPILED}: {shortly(error)}"
 
     def _accumulate(self, order: Compute) -> Answer:
         """Gradients of this worker's part of the mean loss, as `Trainer` computes its own."""
         self._model.train()
         loss = torch.zeros((), device=self._device)
         for piece in pieces(order.batches, order.at_once):
-            if self._pipe.poll():  # only one order comes before the answer
+            if self._pipe.poll():  # no other order comes before the answer
                 assert isinstance(receive(self._pipe), Drop)
-                self._model.zero_grad(set_to_none=True)
                 return Failed()
             with autocast(self._device, order.dtype):
                 here = (tensor.to(self._device, non_blocking=True) for tensor in piece)
                 part = self._model(*here) * (count_examples(piece) / order.examples)
             (part * order.scale).backward()
             loss += part.detach()
-        return Done(float(loss))
+        self._area.put(gradients(self._parameters))
+        remark, self._remark = self._remark, ""
+        return Done(float(loss), remark)
 
 
 def main() -> None:
-    """``worker.py FD RANK SIZE DEVICE THREADS COMPILE MEMORY``; the first message is the manifest."""
-    descriptor, rank, size, name, threads, compiled, memory = sys.argv[1:]
+    """``worker.py PIPE AREA DEVICE THREADS COMPILE MEMORY``; the first message is the manifest."""
+    descriptor, area, name, threads, compiled, memory = sys.argv[1:]
     pipe = Connection(int(descriptor))
     with contextlib.suppress(EOFError, OSError):
         try:
@@ -116,11 +117,11 @@ def main() -> None:
             limit_memory(device, float(memory))
             model = build_model(manifest).to(device)
             maybe_compile(model, device, {"": None, "0": False, "1": True}[compiled])
-        except (DuptError, MemoryError, RuntimeError) as error:
+            Worker(pipe, model, device, int(area)).serve()
+        except (EOFError, OSError):
+            raise
+        except Exception as error:  # whatever a driver may do; the trainer shows it
             send(pipe, Failed(shortly(error)))
-            return
-        Worker(pipe, model, device, int(rank)).serve(int(size))
-    exchange.leave()
 
 
 if __name__ == "__main__":

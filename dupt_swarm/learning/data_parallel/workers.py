@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -14,75 +15,91 @@ from multiprocessing.connection import Connection
 import torch
 from torch import Tensor, nn
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.cores import usable_cores
-from dupt_swarm.learning.data_parallel import exchange
+from dupt_swarm.learning.data_parallel.area import Area, gradients
 from dupt_swarm.learning.data_parallel.orders import (
     Answer,
     Compute,
     Done,
     Drop,
     Failed,
-    Join,
     Order,
-    Reduce,
+    Ready,
     Rest,
     receive,
     send,
 )
-from dupt_swarm.learning.device import is_out_of_memory, shortly
 from dupt_swarm.manifest import Manifest
 
-JoinLosses = Callable[[Tensor], Tensor]
+Gather = Callable[[Tensor], Tensor]
 SEEDS = 1 << 62
-END_SECONDS, MOMENT_SECONDS = 5.0, 1.0
+LOOK_SECONDS, MOMENT_SECONDS, END_SECONDS = 0.2, 1.0, 5.0
+REMEDY = "start the oracle again, or leave this device out"
+
+logger = logging.getLogger(__name__)
+
+
+class DeviceLostError(DeviceError):
+    """A device computes no longer; the trainer has what it had before the step."""
+
+
+class WorkerMemoryError(MemoryError):
+    """A worker's device has not enough memory.
+
+    Attributes:
+        device: which.
+    """
+
+    def __init__(self, device: torch.device, reason: str) -> None:
+        super().__init__(f"{device}: {reason}")
+        self.device = device
 
 
 class Workers:
-    """None or several; one process has them at a time.
-
-    Attributes:
-        devices: how many compute a step, with the trainer's own.
-    """
+    """None or several."""
 
     def __init__(
         self,
         model: nn.Module,
         manifest: Manifest | None = None,
-        others: Sequence[torch.device] = (),
+        devices: Sequence[torch.device] = (),
         compiled: bool | None = None,
         gpu_memory: float = 1.0,
     ) -> None:
-        """Start one for each other device, and wait until they are there.
+        """Start one for each device but the first, which is the trainer's, and wait until they are there.
 
         Args:
             model: the trainer's.
             manifest: of what it was built from.
-            others: without the trainer's.
+            devices: of all; none is as good as one.
             compiled: see `maybe_compile`.
             gpu_memory: see `limit_memory`.
 
         Raises:
             DeviceError: a device cannot be used.
         """
-        self.devices, self._met = 1 + len(others), False
         self._parameters = list(model.parameters())
-        threads = max(1, usable_cores() // self.devices)
+        numel = sum(parameter.numel() for parameter in self._parameters)
+        threads = max(1, usable_cores() // max(1, len(devices)))
         about = (str(threads), "" if compiled is None else str(int(compiled)), str(gpu_memory))
-        self._all = [
-            _Worker(rank, self.devices, device, about) for rank, device in enumerate(others, start=1)
-        ]
-        if not self._all:
+        self._all = [_Worker(numel, device, devices[0], about) for device in devices[1:]]
+        if manifest is None:
+            assert not self._all
             return
-        assert manifest is not None
         try:
             for worker in self._all:
                 worker.begin(manifest)
-            self._meet()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def devices(self) -> int:
+        """How many compute a step, with the trainer's own."""
+        return 1 + len(self._all)
 
     def deal(self, batch: Batch) -> list[Batch]:
         """The part of each device, the trainer's first: as even as can be, and of few examples maybe none."""
@@ -91,8 +108,14 @@ class Workers:
 
     @contextmanager
     def computing(
-        self, shares: Sequence[list[Batch]], examples: int, at_once: int, dtype: torch.dtype, scale: float
-    ) -> Iterator[JoinLosses]:
+        self,
+        shares: Sequence[list[Batch]],
+        examples: int,
+        at_once: int,
+        dtype: torch.dtype,
+        scale: float,
+        look: Callable[[], object],
+    ) -> Iterator[Gather]:
         """Inside, each worker computes gradients of its share of a step.
 
         Args:
@@ -101,53 +124,45 @@ class Workers:
             at_once: how many to compute with at most.
             dtype: of products.
             scale: what the loss is multiplied with.
+            look: called while a worker is waited for; what it raises ends that.
 
         Yields:
             What to call with the trainer's own loss when it has its gradients: theirs come to those, and
             the loss of all is returned. Without that call nothing has happened.
 
         Raises:
-            MemoryError: in that call; a device has not enough.
-            DeviceError: a worker has ended, or cannot compute this.
+            WorkerMemoryError: in that call; a device has not enough.
+            DeviceLostError: a worker has ended, or cannot compute this.
         """
-        joined = False
 
-        def join(loss: Tensor) -> Tensor:
-            nonlocal joined
-            answers = [worker.answer() for worker in self._all]
+        def gather(loss: Tensor) -> Tensor:
+            answers = [worker.answer(look) for worker in self._all]
             for worker, answer in zip(self._all, answers, strict=True):
-                if isinstance(answer, Failed):
-                    text = f"{worker.device}: {answer.reason}"
-                    raise (
-                        MemoryError(text)
-                        if answer.of_memory
-                        else DeviceError(f"{text}; leave this device out")
-                    )
-            for worker in self._all:
-                worker.tell(Reduce())
-            with self._exchanging():
-                exchange.reduce(self._parameters)
-            joined = True
-            return loss + sum(answer.loss for answer in answers if isinstance(answer, Done))
+                worker.check(answer)
+            for worker, answer in zip(self._all, answers, strict=True):
+                assert isinstance(answer, Done)
+                worker.area.add_to(gradients(self._parameters))
+                loss = loss + answer.loss
+            return loss
 
         if not self._all:
             yield lambda loss: loss
             return
-        seed = int(torch.randint(SEEDS, ()))
-        for worker, batches in zip(self._all, shares, strict=True):
-            worker.tell(Compute(batches, examples, at_once, dtype, scale, seed))
-        with self._exchanging():
-            exchange.broadcast(self._parameters)
+        seeds = torch.randint(SEEDS, (len(self._all),)).tolist()
         try:
-            yield join
+            for worker, batches, seed in zip(self._all, shares, seeds, strict=True):
+                worker.answer(look)  # of a step that was dropped
+                worker.area.put(self._parameters)
+                worker.tell(Compute(batches, examples, at_once, dtype, scale, seed))
+            yield gather
         finally:
-            if not joined:
-                for worker in self._all:
-                    worker.drop()
+            for worker in self._all:
+                worker.drop()
 
     def rest(self) -> None:
-        """Leave their devices to others until the next step."""
+        """Leave the memory of their devices to others until the next step."""
         for worker in self._all:
+            worker.answer()
             worker.tell(Rest())
         for worker in self._all:
             worker.answer()
@@ -156,95 +171,72 @@ class Workers:
         """End them."""
         for worker in self._all:
             worker.close()
-        if self._met:
-            exchange.leave()
-        self._all, self.devices, self._met = [], 1, False
-
-    @contextmanager
-    def _exchanging(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise MemoryError(shortly(error)) from error
-            lost = next((worker.loss() for worker in self._all if worker.has_ended), None)
-            raise lost or DeviceError(
-                f"the devices have lost each other ({shortly(error)}); start the oracle again"
-            ) from error
-
-    def _meet(self) -> None:
-        store = exchange.open_store()
-        for worker in self._all:
-            worker.tell(Join(store.port))
-        exchange.join(store, 0, self.devices, self._all[0].device.type)
-        self._met = True
+        self._all = []
 
 
 class _Worker:
-    """One of them, and the pipe to it."""
+    """One of them: its process, the pipe to it, and the memory that is shared with it."""
 
-    def __init__(self, rank: int, size: int, device: torch.device, about: Sequence[str]) -> None:
+    def __init__(
+        self, numel: int, device: torch.device, trainers: torch.device, about: Sequence[str]
+    ) -> None:
         self.device = device
+        self._owes = True  # an answer
         self._pipe, theirs = Pipe()
-        self._owes = False  # an answer
-        # A group of its own: Ctrl-C is for the trainer.
+        fd = anonymous_file()
+        self.area = Area(fd, numel, trainers)
+        # -P: the working folder is no place to import from. A group of its own: Ctrl-C is for the trainer.
         self._process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "dupt_swarm.learning.data_parallel.worker"),
-                *(str(theirs.fileno()), str(rank), str(size), str(device), *about),
+                *(sys.executable, "-P", "-m", "dupt_swarm.learning.data_parallel.worker"),
+                *(str(theirs.fileno()), str(fd), str(device), *about),
             ],
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(theirs.fileno(), fd),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             process_group=0,
-            env=os.environ,
         )
         theirs.close()
+        os.close(fd)
 
     def begin(self, manifest: Manifest) -> None:
         """Wait until it is ready."""
         with self._alive() as pipe:
             send(pipe, manifest.model_dump_json())
-        self._owes = True
-        answer = self.answer()
-        if isinstance(answer, Failed):
-            raise DeviceError(f"{self.device}: {answer.reason}; leave this device out")
+        self.check(self.answer())
 
     def tell(self, order: Order) -> None:
         """Send it an order."""
         with self._alive() as pipe:
             send(pipe, order)
-        self._owes = isinstance(order, Compute | Rest)
+        self._owes = self._owes or not isinstance(order, Drop)
 
-    def answer(self) -> Answer:
-        """Wait for what it says."""
+    def answer(self, look: Callable[[], object] = lambda: None) -> Answer:
+        """Wait for what it says, and look around meanwhile; if it has nothing to say, it is ready."""
+        if not self._owes:
+            return Ready()
         with self._alive() as pipe:
+            while not pipe.poll(LOOK_SECONDS):
+                look()
             found: Answer = receive(pipe)
         self._owes = False
         return found
 
+    def check(self, answer: Answer) -> None:
+        """Raise what is wrong, or tell what it remarks."""
+        if isinstance(answer, Failed):
+            if answer.of_memory:
+                raise WorkerMemoryError(self.device, answer.reason)
+            raise DeviceLostError(f"{self.device}: {answer.reason}; {REMEDY}")
+        if isinstance(answer, Done) and answer.remark:
+            logger.warning("%s: %s", self.device, answer.remark)
+
     def drop(self) -> None:
-        """Nobody wants the step; one that has ended is found with the next."""
-        with contextlib.suppress(DeviceError):
-            owes = self._owes
-            self.tell(Drop())
-            if owes:
-                self.answer()
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has; one that is about to has a moment for it."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(MOMENT_SECONDS)
-        return self._process.returncode is not None
-
-    def loss(self) -> DeviceError:
-        """What to raise if it has ended."""
-        return DeviceError(
-            f"{self.device}: the process that computed there has ended; start the oracle again, or leave "
-            "this device out"
-        )
+        """If it still computes, nobody wants that; one that has ended is found with the next step."""
+        if self._owes:
+            with contextlib.suppress(DeviceLostError):
+                self.tell(Drop())
 
     def close(self) -> None:
         """End it."""
@@ -254,10 +246,16 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self.area.close()
 
     @contextmanager
     def _alive(self) -> Iterator[Connection]:
         try:
             yield self._pipe
         except (EOFError, OSError) as error:
-            raise self.loss() from error
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(MOMENT_SECONDS)
+            code = self._process.returncode
+            raise DeviceLostError(
+                f"{self.device}: the process that computed there has ended (exit code {code}); {REMEDY}"
+            ) from error

@@ -16,7 +16,7 @@ def flatten(parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Te
     return torch.cat([parameter.detach().float().reshape(-1) for parameter in parameters], out=out)
 
 
-def unflatten(vector: Tensor, parameters: Sequence[nn.Parameter]) -> None:
+def unflatten(vector: Tensor, parameters: Sequence[Tensor]) -> None:
     """Copy ``vector`` (``[numel]``) into the parameters."""
     with torch.no_grad():
         for part, values in pieces(parameters, vector):
@@ -109,7 +109,7 @@ def move_to(device: torch.device, parameters: Sequence[nn.Parameter]) -> None:
         parameter.data = parameter.data.to(device)
 
 
-def pieces(parameters: Sequence[nn.Parameter], vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces(parameters: Sequence[Tensor], vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Parts of the parameters, of `PIECE` values at most, and what ``vector`` (``[numel]``) has for them."""
     sizes = [parameter.numel() for parameter in parameters]
     for parameter, values in zip(parameters, torch.split(vector, sizes), strict=True):

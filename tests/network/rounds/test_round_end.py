@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import Host
 from dupt_swarm.network.members.attendance import Attendance
@@ -30,7 +31,7 @@ from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.commands import EndRound
-from dupt_swarm.node.memory import SharedMemory, anonymous_file
+from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import RoundResult, Traffic
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS, Failure, Fate, by_reason
 from dupt_swarm.node.record import RecordUpdate
