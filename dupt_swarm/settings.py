@@ -198,6 +198,8 @@ class OracleSettings:
         batch_size: sequences at once at most on each device; gradients are accumulated up to the manifest's
             step. None: on a GPU as many as it has room for, elsewhere 16.
         gpu_memory: the part of a GPU's memory that training takes at most; others have the rest.
+        max_temperature: of a GPU, °C, above which training rests until it has cooled down; None: any.
+        max_power: of a GPU, W in the mean over some seconds, above which training rests; None: any.
         compile: whether to use `torch.compile`; None: on CUDA only.
         rounds: stop after so many rounds; None: go on until told to stop.
         checkpoint_seconds: how often to save.
@@ -214,6 +216,8 @@ class OracleSettings:
     device: str = "auto"
     batch_size: int | None = None
     gpu_memory: float = 1.0
+    max_temperature: float | None = None
+    max_power: float | None = None
     compile: bool | None = None
     rounds: int | None = None
     checkpoint_seconds: float = 300.0

@@ -51,6 +51,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="Take at most this part of the GPU's memory.",
 )
+@click.option(
+    "--max-temperature",
+    type=click.FloatRange(20, 110),
+    default=None,
+    metavar="CELSIUS",
+    help="Rest while an NVIDIA GPU is hotter. [default: no limit]",
+)
+@click.option(
+    "--max-power",
+    type=click.FloatRange(10),
+    default=None,
+    metavar="WATTS",
+    help="Rest so that an NVIDIA GPU draws no more in the mean. [default: no limit]",
+)
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")
 @click.option(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
 
 LAST_SECONDS = 5.0
+SENSOR = 0  # NVML_TEMPERATURE_GPU
 
 
 def nvml() -> Any:
@@ -31,15 +32,15 @@ def card_of_driver() -> str:
         return ""
 
 
-def free_bytes(device: torch.device) -> int:
+def free_bytes(device: torch.device) -> float:
     """Of the memory of this GPU, so many are free; 0: nobody can tell."""
     card = Card.of_device(device)
-    if card is None or card.nvml is None:
-        return 0
-    try:
-        return int(card.nvml.nvmlDeviceGetMemoryInfo(card.handle).free)
-    except card.nvml.NVMLError:  # this GPU does not know
-        return 0
+    return (card and card.free_bytes()) or 0.0
+
+
+def cards_of(devices: Iterable[torch.device]) -> list[Card]:
+    """The GPUs among them, those of NVIDIA."""
+    return [card for card in map(Card.of_device, devices) if card is not None]
 
 
 class Card:
@@ -69,6 +70,19 @@ class Card:
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         return cls(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
 
+    def temperature(self) -> float | None:
+        """Of the GPU, °C; None: nobody can tell."""
+        return self._read("nvmlDeviceGetTemperature", SENSOR)
+
+    def energy(self) -> float | None:
+        """Drawn since the driver was loaded, J; None: nobody can tell."""
+        millijoules = self._read("nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1000
+
+    def free_bytes(self) -> float | None:
+        """Of its memory; None: nobody can tell."""
+        return self._read("nvmlDeviceGetMemoryInfo", of="free")
+
     def used_by_others(self, ours: Collection[int], *, computing: bool) -> float | None:
         """The part of the last seconds for which others have computed on it; None: nobody can tell.
 
@@ -90,3 +104,13 @@ class Card:
         if not any(each.pid in ours for each in found):
             return None
         return float(sum(each.smUtil for each in found if each.pid not in ours)) / 100
+
+    def _read(self, call: str, *arguments: Any, of: str = "") -> float | None:
+        """What the driver answers, or a part of it; None: there is no driver, or this GPU does not know."""
+        if self.nvml is None:
+            return None
+        try:
+            found = getattr(self.nvml, call)(self.handle, *arguments)
+        except self.nvml.NVMLError:
+            return None
+        return float(getattr(found, of) if of else found)

@@ -11,7 +11,7 @@ import psutil
 import torch
 
 from dupt_swarm.learning.cores import used_seconds
-from dupt_swarm.learning.driver import Card
+from dupt_swarm.learning.driver import Card, cards_of
 
 LOOK_SECONDS = 5.0
 # Somebody works here who uses more than this part of all cores, or of a GPU's time,
@@ -39,8 +39,7 @@ class Idleness:
         """Begin; until the contrary is seen, nobody does. ``clock``, ``draw``, ``cards``: for tests."""
         self.free = True
         self._draw, self._patience = draw, QUIET_SECONDS
-        found = map(Card.of_device, devices) if cards is None else cards
-        self._clock, self._cards = clock, [card for card in found if card is not None]
+        self._clock, self._cards = clock, cards_of(devices) if cards is None else cards
         self._looked, self._busy_since, self._quiet_since = clock(), math.inf, math.inf
         self._used, _ = _used_by_others(_ours())
 

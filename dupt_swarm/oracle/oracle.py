@@ -16,6 +16,7 @@ from dupt_swarm.disk.folders import limited
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.data_parallel.workers import DeviceLostError, Workers
 from dupt_swarm.learning.device import choose_devices, limit_memory, maybe_compile, needing_memory
+from dupt_swarm.learning.driver import cards_of
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
@@ -38,7 +39,8 @@ from dupt_swarm.oracle.commands import Command, Commands
 from dupt_swarm.oracle.held_out import HeldOut, HeldOutText
 from dupt_swarm.oracle.idleness import Idleness
 from dupt_swarm.oracle.judge import Judge
-from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, STARTING, Activity, Status
+from dupt_swarm.oracle.status import AVERAGING, HANDING_OVER, PAUSED, RESTING, STARTING, Activity, Status
+from dupt_swarm.oracle.throttle import Throttle
 from dupt_swarm.settings import BATCH_SIZE, OracleSettings
 from dupt_swarm.swarm import Swarm
 
@@ -83,6 +85,8 @@ class Oracle:
         devices, tokenizer = choose_devices(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
         device = devices[0]
         limit_memory(device, settings.gpu_memory)
+        cards, limits = cards_of(devices), (settings.max_temperature, settings.max_power)
+        self._throttle = Throttle(cards, *limits) if any(limits) else None
         self._threads = Threads(settings.threads, computing=device.type == "cpu")
         offered = None if weight_of_offered(settings) is None else open_stock(swarm, progress)
         self.objective = kind_of(swarm.manifest).open(
@@ -298,6 +302,13 @@ class Oracle:
         if self._idleness:
             self._idleness.look(computing=True)
         self._do(activity)
+        self._obey_owner()
+        if self._throttle:
+            for _ in self._throttle.look():
+                self._do(RESTING)
+                self._obey_owner()
+
+    def _obey_owner(self) -> None:
         if self._commands.current in (Command.PAUSE, Command.STOP):
             raise Abandoned
 

@@ -26,7 +26,7 @@ class Activity:
 
 
 STARTING, PAUSED, AVERAGING = Activity("starting"), Activity("paused"), Activity("averaging")
-HANDING_OVER = Activity("handing over")
+HANDING_OVER, RESTING = Activity("handing over"), Activity("resting")
 
 
 @dataclass(frozen=True)

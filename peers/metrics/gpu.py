@@ -26,10 +26,9 @@ class Gpus:
         if not devices.startswith("cuda"):
             return cls([])  # without loading PyTorch
         from dupt_swarm.learning.device import several_devices
-        from dupt_swarm.learning.driver import Card
+        from dupt_swarm.learning.driver import cards_of
 
-        cards = (Card.of_device(device) for device in several_devices(devices))
-        return cls([card for card in cards if card is not None])
+        return cls(cards_of(several_devices(devices)))
 
     def samples(self) -> Iterator[tuple[MetricSpec, list[Sample]]]:
         """What can be read now; not every GPU knows everything."""
