@@ -216,9 +216,9 @@ class _Worker:
         """Wait for what it says, and look around meanwhile; if it has nothing to say, it is ready."""
         if not self._owes:
             return Ready()
+        while not self._has_answered():
+            look()
         with self._alive() as pipe:
-            while not pipe.poll(LOOK_SECONDS):
-                look()
             found: Answer = receive(pipe)
         self._owes = False
         return found
@@ -247,6 +247,10 @@ class _Worker:
             self._process.kill()
             self._process.wait()
         self.area.close()
+
+    def _has_answered(self) -> bool:
+        with self._alive() as pipe:
+            return pipe.poll(LOOK_SECONDS)
 
     @contextmanager
     def _alive(self) -> Iterator[Connection]:
