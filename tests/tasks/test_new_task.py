@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -72,21 +75,32 @@ def test_a_model_learns_it(odd: Objective, tmp_path: Path) -> None:
     assert torch.isfinite(loss)
 
 
-def test_commands_offer_it(odd: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def read_anew(name: str) -> Iterator[ModuleType]:
+    """A module that reads the table of tasks when it is imported; whoever imports it later gets another."""
+    before = sys.modules.pop(name, None)
+    parent, _, child = name.rpartition(".")
+    try:
+        yield import_module(name)
+    finally:
+        del sys.modules[name]
+        delattr(sys.modules[parent], child)
+        if before is not None:
+            sys.modules[name] = before
+            setattr(sys.modules[parent], child, before)
+
+
+def test_commands_offer_it(odd: Objective) -> None:
     """`dupt-peer new` and `dupt-model finetune` have it among their tasks."""
     for name in ("peers.new", "peers.model.finetune"):
-        monkeypatch.delitem(sys.modules, name, raising=False)  # it has read the table already
-        command = import_module(name).command
-        assert odd.kind in CliRunner().invoke(command, ["--help"]).output.replace("\n", "")
-        monkeypatch.delitem(sys.modules, name)
+        with read_anew(name) as module:
+            assert odd.kind in CliRunner().invoke(module.command, ["--help"]).output.replace("\n", "")
 
 
-def test_the_help_names_its_columns(odd: Objective, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_names_its_columns(odd: Objective) -> None:
     """`dupt-model finetune --help` says what a table of its examples has, and of others what is no text."""
-    monkeypatch.delitem(sys.modules, "peers.model.finetune", raising=False)  # as above
-    command = import_module("peers.model.finetune").command
-    monkeypatch.delitem(sys.modules, "peers.model.finetune")
-    text = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    with read_anew("peers.model.finetune") as module:
+        text = " ".join(CliRunner().invoke(module.command, ["--help"]).output.split())
     assert f"; {odd.kind} has a, b, c and label (an index from 0). " in text
     assert "similarity has first, second and label (a name or a number); " in text
     assert "has context, choices (a list, in JSON) and label" in text
