@@ -136,6 +136,7 @@ def test_an_oracle_on_two_devices_is_one_on_one(
     assert (status.round, status.contributed_tokens) == (3, 960)
 
 
+@pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
 def test_an_oracle_that_loses_a_device_saves_what_it_has(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
