@@ -8,7 +8,7 @@ PIP_ARGS ?=
 DIST ?= dist
 # For two cores: tests wait more than half of their time. Those of a file run in one worker and share what they
 # start; tests/support/spread.py orders the files.
-WORKERS ?= 5
+WORKERS ?= 6
 
 # The workers of pytest and the programs under test share what is compiled; without, each compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
