@@ -77,11 +77,35 @@ class Fork(subprocess.Popen[Any]):
         start = _Start(arguments)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        self.pid = os.fork()
+        with _handlers_waiting():
+            self.pid = os.fork()
         if self.pid == 0:
             become(vars(start), [*start.streams, *start.pass_fds])
         self._child_created = True
         self._close_pipe_fds(*start.pipes)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _handlers_waiting() -> Iterator[None]:
+    """What a signal's handler raises comes afterwards: in a hook of a fork it would be lost, and the lock of
+    `logging` stay taken for ever. `subprocess` calls no such hooks."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the other one
+        return
+    me, came = os.getpid(), list[int]()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in came if os.getpid() == me else ():
+        signal.raise_signal(number)
 
 
 class Warm(subprocess.Popen[Any]):
