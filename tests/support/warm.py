@@ -104,8 +104,8 @@ def _handlers_waiting() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in came if os.getpid() == me else ():
-        signal.raise_signal(number)
+    for late in came if os.getpid() == me else ():
+        signal.raise_signal(late)
 
 
 class Warm(subprocess.Popen[Any]):
