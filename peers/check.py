@@ -96,11 +96,12 @@ def _check_machine(
     from peers.checks.footprint import estimate_footprint
 
     oracle = options.pick(OracleSettings, of_oracle)
-    about_device, kind = machine.check_device(oracle.device)
+    about_device, device = machine.check_device(oracle.device)
     checks, needed = [about_device], None
-    footprint = estimate_footprint(manifest, oracle.batch_size, kind or "cpu") if manifest else None
-    if kind:
-        checks += machine.check_memory(kind, oracle.device, footprint)
+    kind = device.partition(":")[0].partition(",")[0] or "cpu"
+    footprint = estimate_footprint(manifest, oracle.batch_size, kind) if manifest else None
+    if device:
+        checks += machine.check_memory(device, footprint)
     about_corpora, text_bytes = machine.check_data(oracle, manifest)
     checks += about_corpora
     if manifest and footprint:

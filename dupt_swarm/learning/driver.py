@@ -70,6 +70,11 @@ class Card:
         uuid = str(torch.cuda.get_device_properties(device).uuid)
         return cls(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
 
+    def utilization(self) -> float | None:
+        """The part of the last moment for which it computed; None: nobody can tell."""
+        percent = self._read("nvmlDeviceGetUtilizationRates", of="gpu")
+        return None if percent is None else percent / 100
+
     def temperature(self) -> float | None:
         """Of the GPU, °C; None: nobody can tell."""
         return self._read("nvmlDeviceGetTemperature", SENSOR)
@@ -83,6 +88,14 @@ class Card:
         """Of its memory; None: nobody can tell."""
         return self._read("nvmlDeviceGetMemoryInfo", of="free")
 
+    def used_bytes(self) -> float | None:
+        """Of its memory, by whatever process; None: nobody can tell."""
+        return self._read("nvmlDeviceGetMemoryInfo", of="used")
+
+    def total_bytes(self) -> float | None:
+        """Of its memory; None: nobody can tell."""
+        return self._read("nvmlDeviceGetMemoryInfo", of="total")
+
     def used_by_others(self, ours: Collection[int], *, computing: bool) -> float | None:
         """The part of the last seconds for which others have computed on it; None: nobody can tell.
 
@@ -92,9 +105,9 @@ class Card:
         """
         if self.nvml is None:
             return None
+        if not computing:
+            return self.utilization()
         try:
-            if not computing:
-                return float(self.nvml.nvmlDeviceGetUtilizationRates(self.handle).gpu) / 100
             since = int((time.time() - LAST_SECONDS) * 1e6)
             found = self.nvml.nvmlDeviceGetProcessUtilization(self.handle, since)
         except self.nvml.NVMLError:  # this GPU does not know, or has seen nobody

@@ -146,9 +146,10 @@ class Trainer:
 
     def close(self) -> None:
         """End the workers; the next step is this process's alone."""
-        self._workers.close()
-        self._batches.load_state_dict(self._position)
-        self._next = None
+        if self._workers.devices > 1:
+            self._workers.close()
+            self._batches.load_state_dict(self._position)  # what comes next was dealt to all
+            self._next = None
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the batches, the state of the random numbers of dropout, and the loss's scale."""

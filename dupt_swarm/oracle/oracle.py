@@ -85,8 +85,8 @@ class Oracle:
         devices, tokenizer = choose_devices(settings.device), Tokenizer.of(swarm.manifest, swarm.tokenizer)
         device = devices[0]
         limit_memory(device, settings.gpu_memory)
-        cards, limits = cards_of(devices), (settings.max_temperature, settings.max_power)
-        self._throttle = Throttle(cards, *limits) if any(limits) else None
+        limits = settings.max_temperature, settings.max_power
+        self._throttle = Throttle(cards_of(devices), *limits) if any(limits) else None
         self._threads = Threads(settings.threads, computing=device.type == "cpu")
         offered = None if weight_of_offered(settings) is None else open_stock(swarm, progress)
         self.objective = kind_of(swarm.manifest).open(

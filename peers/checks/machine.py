@@ -29,14 +29,15 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def check_device(name: str) -> tuple[Check, str]:
-    """Whether the device is there; and its kind: cpu, cuda or mps, or empty if it is not."""
+    """Whether the device is there; and what it is called, such as ``cuda:1``, or empty if it is not."""
     from dupt_swarm.learning.device import choose_devices, in_short
 
     try:
         devices = choose_devices(name)
     except DeviceError as error:
         return Check("device", False, message(error), exit_code=UNSUITABLE), ""
-    return Check("device", True, describe_device(in_short(devices))), devices[0].type
+    found = in_short(devices)
+    return Check("device", True, describe_device(found)), found
 
 
 def describe_device(device: str) -> str:
@@ -48,12 +49,11 @@ def describe_device(device: str) -> str:
     return f"{device}, {plural(torch.get_num_threads(), 'thread')}" if device == "cpu" else device
 
 
-def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Check]:
+def check_memory(device: str, footprint: Footprint | None) -> list[Check]:
     """Whether the model fits: on the GPU, if that is one, and in the main memory.
 
     Args:
-        device: its kind.
-        name: as given, such as ``cuda:1``.
+        device: of `check_device`; of several the first tells.
         footprint: of the model; None: it is not known yet.
     """
     from peers.checks.footprint import PROGRAM
@@ -64,15 +64,14 @@ def check_memory(device: str, name: str, footprint: Footprint | None) -> list[Ch
         return [Check("memory", None, f"{format_bytes(free)} free", hint)]
     # On a Mac the GPU has the main memory; a trainer takes some itself, wherever it trains.
     checks, needed = [], PROGRAM + footprint.node
-    if device == "cuda":
+    if on_gpu := device.startswith("cuda"):
         import torch
 
-        first = "cuda" if name == "auto" else name.partition(",")[0]
-        gpu_free, _ = torch.cuda.mem_get_info(torch.device(first))
+        gpu_free, _ = torch.cuda.mem_get_info(torch.device(device.partition(",")[0]))
         checks.append(_memory("GPU memory", footprint.device, gpu_free, "choose a smaller --batch-size"))
     else:
         needed += footprint.device
-    remedy = "close other programs" + ("" if device == "cuda" else ", or choose a smaller --batch-size")
+    remedy = "close other programs" + ("" if on_gpu else ", or choose a smaller --batch-size")
     return [*checks, _memory("memory", needed, free, remedy)]
 
 
