@@ -16,21 +16,20 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer
 from tests.support.lacking import skip
-from tests.support.leftovers import nothing_new, short_folder
+from tests.support.leftovers import mark, nothing_new, short_folder
 from tests.support.loops import nothing_forgotten
 from tests.support.namespaces import Net, missing
 from tests.support.quick import is_quick
 from tests.support.spread import spread
 from tests.support.tiny import tiny_tables
 from tests.support.unpacked import unpack_for_tests
-from tests.support.warm import NODES, Program, start_by
+from tests.support.warm import STARTERS, Program, fork_nursery, fork_workers, start_by, warm_up
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the node process has it: tests that run hivemind themselves leave no named segments either.
 os.environ.setdefault("HIVEMIND_MEMORY_SHARING_STRATEGY", "file_descriptor")
 # Daemons under test live for seconds: collecting their garbage would take a tenth of what they compute.
 os.environ |= {"GOGC": "off", "GOMEMLIMIT": "200MiB"}
-start_by(Program, NODES)
 # How long an example takes says nothing on a busy machine. One that fails is printed, to be repeated.
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")
@@ -53,9 +52,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before the workers are started, which inherit it. `make test-system` has the daemon as it comes."""
-    original = config.getoption("markexpr") == "system" or hasattr(config, "workerinput")
-    if config.cache is not None and not original:
+    mark()
+    is_worker = hasattr(config, "workerinput")
+    if config.cache is not None and not is_worker and config.getoption("markexpr") != "system":
         unpack_for_tests(config.cache.mkdir("p2pd"))
+    if is_worker:
+        fork_nursery()
+    elif sys.platform == "linux" and config.getoption("numprocesses", None):
+        warm_up("transformers")
+        fork_workers()
+    start_by(Program, *STARTERS)
 
 
 def pytest_report_header() -> str:

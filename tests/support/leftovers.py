@@ -1,6 +1,7 @@
 """What a test leaves behind: processes, and files in /tmp and /dev/shm."""
 
 import os
+import resource
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,21 +17,28 @@ from tests.support.warm import nursery_pids
 
 Thing = TypeVar("Thing")
 
-MARK = "DUPT_TEST_RUN"
 SHARED = Path("/dev/shm")
 GRACE_SECONDS = 30.0  # in which what has been told to end may do so, on a busy machine too
+MARKS = 800_000  # Linux allows 819,200 bytes of message queues
 
-# Every process that a test starts inherits this, and is found by it, whoever its parent is by then. Each of
-# pytest's workers has a mark of its own: what the others start is none of its business.
-os.environ[MARK] = uuid.uuid4().hex
+
+def mark() -> None:
+    """Have all that this process starts from now on found by `ours`, whoever its parent is by then.
+
+    The limit of message queues, of which there are none here, is inherited by forks and by programs, and
+    changes nothing. Each of pytest's workers takes its own: what the others start is none of its business.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, (os.getpid() % MARKS, most))
 
 
 def ours() -> set[psutil.Process]:
     """All live processes that descend from this test run, without this one."""
     found, staying = set(), {os.getpid(), *nursery_pids()}
+    marked, _ = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
     for process in psutil.process_iter():
         try:
-            mine = process.environ().get(MARK) == os.environ[MARK]
+            mine = process.rlimit(psutil.RLIMIT_MSGQUEUE)[0] == marked
             if mine and process.pid not in staying and process.status() != psutil.STATUS_ZOMBIE:
                 found.add(process)
         except (psutil.Error, FileNotFoundError):  # psutil lets some of the latter pass

@@ -1,12 +1,10 @@
 """Starting Python programs without importing PyTorch and hivemind anew each time (Linux only).
 
-That takes three seconds of a core for every process, and the tests start hundreds. So each pytest worker
-has a *nursery*: a process that has imported all of it and done nothing else. `Warm` is `subprocess.Popen`,
-but the program runs in a fork of the nursery; what the program starts in turn, that is its node, is a fork
-of the program. These are processes like any other, with pids, signals, pipes, sockets and daemons of their
-own; tests that are about the start itself use `subprocess`.
-
-    python -m tests.support.warm FD    the nursery; takes requests from that socket
+That takes three seconds of a core for every process, and the tests start hundreds. So pytest imports all of
+it once, and its workers are forks of it. Each has a *nursery*: a process that has imported all of it and done
+nothing else. `Warm` is `subprocess.Popen`, but the program runs in a fork of the nursery; what the program
+starts in turn, that is its node, is a fork of the program. These are processes like any other, with pids,
+signals, pipes, sockets and daemons of their own; tests that are about the start itself use `subprocess`.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
-import functools
 import gc
 import importlib
 import json
@@ -30,7 +27,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
 from tests.support.unpacked import use_unpacked
@@ -42,7 +39,7 @@ IMPORTS = (
     # What those import only when it is needed.
     *("torch._dynamo", "multiaddr.codecs.cid", "netaddr", "rich.live", "rich.table", "peers.metrics.http"),
 )
-NODES = "dupt_swarm.node.link"  # starts them
+STARTERS = ("dupt_swarm.node.link", "peers.processes")  # start nodes, and programs
 # What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.
 ENVIRONMENT = {
     "HIVEMIND_LOGLEVEL": "ERROR",
@@ -116,13 +113,20 @@ class Warm(subprocess.Popen[Any]):
         ours, theirs = socket.socketpair()
         with _asking, _adopting(), ours, theirs:
             descriptors = [theirs.fileno(), *start.streams, *start.pass_fds]
-            socket.send_fds(_nursery(), [json.dumps(vars(start)).encode()], descriptors)
+            socket.send_fds(_requests(), [json.dumps(vars(start)).encode()], descriptors)
             theirs.close()
             self.pid = int(ours.recv(32))
             while _parent_of(self.pid) != os.getpid():
                 time.sleep(0.001)
         self._child_created = True
         self._close_pipe_fds(*start.pipes)  # type: ignore[attr-defined]
+
+
+def _requests() -> socket.socket:
+    """The way to this process' nursery."""
+    if not _nurseries:
+        _nurseries.append(_Nursery(subprocess.Popen))
+    return _nurseries[0].requests
 
 
 _asking = threading.Lock()
@@ -139,36 +143,61 @@ def _adopting() -> Iterator[None]:
         adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-_nurseries: list[subprocess.Popen[bytes]] = []
+def warm_up(*modules: str) -> None:
+    """Import what programs need, and these modules, unless that was done.
+
+    This process may be forked afterwards as long as it has computed nothing: the threads of PyTorch and of
+    OpenMP begin with the first work that they have.
+    """
+    before = dict(os.environ)
+    os.environ |= ENVIRONMENT
+    try:
+        for module in (*IMPORTS, *modules):
+            importlib.import_module(module)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def fork_workers() -> None:
+    """From now on the workers of pytest-xdist are forks of this process."""
+    from execnet import gateway_base  # only there where pytest has workers
+
+    gateway_base.ThreadExecModel.subprocess = _with_popen(Fork)  # type: ignore[assignment, method-assign]
+
+
+class _Nursery:
+    """A process that has imported all of `IMPORTS` and done nothing else; it ends with this one."""
+
+    def __init__(self, popen: type[subprocess.Popen[Any]]) -> None:
+        self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES_MAX)
+        with theirs:
+            self.process = popen(
+                [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                cwd=Path(__file__).parents[2],  # where `tests` is found; a test may be elsewhere now
+                env=os.environ | ENVIRONMENT,
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self.requests.close()
+        self.process.wait()
+
+
+_nurseries: list[_Nursery] = []
+
+
+def fork_nursery() -> None:
+    """Have a nursery that is a fork of this process, which is one of a process that was warmed up."""
+    _nurseries.append(_Nursery(Fork))
 
 
 def nursery_pids() -> set[int]:
     """Of this process' nursery, if it has one: it stays until the end."""
-    return {process.pid for process in _nurseries}
-
-
-@functools.cache
-def _nursery() -> socket.socket:
-    """The way to this process' nursery, which ends when that is closed."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES_MAX)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.warm", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            cwd=Path(__file__).parents[2],  # where `tests` is found; a test may be elsewhere now
-            env=os.environ | ENVIRONMENT,
-        )
-
-    _nurseries.append(process)
-
-    def end() -> None:
-        ours.close()
-        process.wait()
-
-    atexit.register(end)
-    return ours
+    return {nursery.process.pid for nursery in _nurseries}
 
 
 def _parent_of(pid: int) -> int:
@@ -181,9 +210,14 @@ Program: type[subprocess.Popen[Any]] = Warm if sys.platform == "linux" else subp
 
 def start_by(popen: type[subprocess.Popen[Any]], *modules: str) -> None:
     """From now on these modules start programs by ``popen``, a kind of `subprocess.Popen`."""
-    names = {name: getattr(subprocess, name) for name in subprocess.__all__} | {"Popen": popen}
     for module in modules:
-        vars(importlib.import_module(module))["subprocess"] = SimpleNamespace(**names)
+        vars(importlib.import_module(module))["subprocess"] = _with_popen(popen)
+
+
+def _with_popen(popen: type[subprocess.Popen[Any]]) -> SimpleNamespace:
+    """The module `subprocess` with another `Popen`."""
+    names = {name: getattr(subprocess, name) for name in subprocess.__all__}
+    return SimpleNamespace(**names | {"Popen": popen})
 
 
 def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
@@ -204,9 +238,15 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         command = start["command"]
         if command[0] == sys.executable:
             del command[0]
+        if command[0] == "-u":
+            del command[0]
         if command[0] == "-m":
             sys.argv = command[1:]
             runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+        elif command[0] == "-c":
+            sys.argv = ["-c", *command[2:]]
+            sys.modules["__main__"] = main = ModuleType("__main__")
+            exec(command[1], vars(main))
         else:
             sys.argv = command
             runpy.run_path(command[0], run_name="__main__")
@@ -222,22 +262,29 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
 
 
 def _take(targets: dict[int, int]) -> None:
-    """Have these descriptors, each under the number that it shall have, and no other."""
+    """Have these descriptors, each under the number that it shall have, and no other.
+
+    What else was open leads nowhere, but stays open: an object of the parent's that is forgotten here closes
+    its number, and would close what has got that number since.
+    """
     free = 1 + max(targets)  # copies out of the way of all targets
     copies = {target: fcntl.fcntl(source, fcntl.F_DUPFD, free) for target, source in targets.items()}
     for target, copy in copies.items():
         os.dup2(copy, target)
-    kept = set(targets)
-    for path in list(Path("/proc/self/fd").iterdir()):
-        if int(path.name) not in kept:
-            with contextlib.suppress(OSError):  # that of this very listing
-                os.close(int(path.name))
+        os.close(copy)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in {int(path.name) for path in Path("/proc/self/fd").iterdir()} - {*targets, nowhere}:
+        with contextlib.suppress(OSError):  # that of this very listing
+            fcntl.fcntl(number, fcntl.F_GETFD)
+            os.dup2(nowhere, number, inheritable=False)
+    os.close(nowhere)
 
 
 def _look_new(start: dict[str, Any]) -> None:
-    """Environment, folder, signals and modules as a new process has them."""
+    """Environment, folder, signals, warnings, streams and modules as a new process has them."""
     import logging
     import tempfile
+    import warnings
 
     os.environ.clear()
     os.environ.update(start["environment"])
@@ -249,7 +296,13 @@ def _look_new(start: dict[str, Any]) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.set_wakeup_fd(-1)
     logging.getLogger().handlers.clear()
-    start_by(Fork, NODES, "peers.processes")
+    warnings.resetwarnings()
+    for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+        warnings.simplefilter("ignore", kind)
+    start_by(Fork, *STARTERS)
+    # The parent's may be files in which pytest keeps what a test prints.
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     hooks = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:0] = [path for path in hooks if path not in sys.path]
     sys.modules.pop("__main__", None)
@@ -269,8 +322,9 @@ def _finish(code: int) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def serve(requests: socket.socket) -> None:
-    """Be the nursery."""
+def serve(descriptor: int) -> None:
+    """Be the nursery; requests come from that socket."""
+    requests = socket.socket(fileno=descriptor)
     for module in IMPORTS:
         importlib.import_module(module)
     use_unpacked()
@@ -291,7 +345,3 @@ def serve(requests: socket.socket) -> None:
             os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
-
-
-if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
