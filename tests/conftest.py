@@ -23,7 +23,7 @@ from tests.support.quick import is_quick
 from tests.support.spread import spread
 from tests.support.tiny import tiny_tables
 from tests.support.unpacked import unpack_for_tests
-from tests.support.warm import STARTERS, Program, fork_nursery, fork_workers, start_by, warm_up
+from tests.support.warm import STARTERS, Program, fork_nursery, fork_workers, import_tests, start_by, warm_up
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the node process has it: tests that run hivemind themselves leave no named segments either.
@@ -59,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if is_worker:
         fork_nursery()
     elif sys.platform == "linux" and config.getoption("numprocesses", None):
-        warm_up("transformers")
+        warm_up()
+        import_tests(config.rootpath, config.args)
         fork_workers()
     start_by(Program, *STARTERS)
 

@@ -30,6 +30,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NoReturn
 
+import pytest
+
 from tests.support.unpacked import use_unpacked
 
 REQUEST_BYTES_MAX = 1 << 20
@@ -143,8 +145,8 @@ def _adopting() -> Iterator[None]:
         adopt(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def warm_up(*modules: str) -> None:
-    """Import what programs need, and these modules, unless that was done.
+def warm_up() -> None:
+    """Import what programs need.
 
     This process may be forked afterwards as long as it has computed nothing: the threads of PyTorch and of
     OpenMP begin with the first work that they have.
@@ -152,11 +154,26 @@ def warm_up(*modules: str) -> None:
     before = dict(os.environ)
     os.environ |= ENVIRONMENT
     try:
-        for module in (*IMPORTS, *modules):
+        for module in IMPORTS:
             importlib.import_module(module)
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+def import_tests(root: Path, places: Sequence[str]) -> None:
+    """Import the files of tests that pytest shall run, so that its workers have them.
+
+    Args:
+        root: of the project.
+        places: files and folders, as in `pytest.Config.args`.
+    """
+    for place in places:
+        path = Path(place.partition("::")[0]).absolute()
+        for file in sorted(path.rglob("test_*.py")) if path.is_dir() else [path]:
+            name = ".".join(file.relative_to(root).with_suffix("").parts)
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # of which the workers tell
+                importlib.import_module(name)
 
 
 def fork_workers() -> None:
