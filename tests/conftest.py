@@ -53,15 +53,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_configure(config: pytest.Config) -> None:
     """Before the workers are started, which inherit it. `make test-system` has the daemon as it comes."""
     mark()
-    is_worker = hasattr(config, "workerinput")
-    if config.cache is not None and not is_worker and config.getoption("markexpr") != "system":
+    worker = getattr(config, "workerinput", None)
+    if config.cache is not None and not worker and config.getoption("markexpr") != "system":
         unpack_for_tests(config.cache.mkdir("p2pd"))
-    if is_worker:
-        fork_nursery()
-    elif sys.platform == "linux" and config.getoption("numprocesses", None):
-        warm_up()
-        import_tests(config.rootpath, config.args)
-        fork_workers()
+    if sys.platform == "linux":
+        if worker:
+            fork_nursery()
+            begin = int(worker["workerid"].removeprefix("gw")) / worker["workercount"] % 1
+            import_tests(config.rootpath, config.args, begin)
+        elif config.getoption("numprocesses", None):
+            warm_up()
+            fork_workers()
     start_by(Program, *STARTERS)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
+import transformers
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoModel, AutoModelForMaskedLM, pipeline
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.architectures import ARCHITECTURES
@@ -84,7 +84,7 @@ def test_a_text_and_a_pair(exported: tuple[SavedModel, Path]) -> None:
         torch.testing.assert_close(ours.follow_logits(h), found.seq_relationship_logits, rtol=0, atol=1e-5)
         alone = tokenizer(first, return_tensors="pt")
         h = ours.hidden(torch.tensor([[special.first, *encode(first), special.last]]))
-        states = AutoModel.from_pretrained(folder)(**alone)  # says what it has no use for
+        states = transformers.AutoModel.from_pretrained(folder)(**alone)  # says what it has no use for
         torch.testing.assert_close(h, states.last_hidden_state, rtol=0, atol=1e-5)
         torch.testing.assert_close(ours.summary(h), states.pooler_output, rtol=0, atol=1e-5)
 
@@ -93,7 +93,9 @@ def test_what_is_masked_is_filled_in(exported: tuple[SavedModel, Path]) -> None:
     """The pipeline gives our probabilities; the space before [MASK] is masked with its word."""
     model, folder = exported
     tokenizer = load_tokenizer(folder)
-    fill = pipeline("fill-mask", model=AutoModelForMaskedLM.from_pretrained(folder), tokenizer=tokenizer)
+    fill = transformers.pipeline(
+        "fill-mask", model=transformers.AutoModelForMaskedLM.from_pretrained(folder), tokenizer=tokenizer
+    )
     special, encode = model.tokenizer.encoder_tokens, model.tokenizer.encode
     [dot] = encode("a.")[len(encode("a")) :]
     ids = [special.first, *encode("The bear"), special.mask, dot, special.last]
