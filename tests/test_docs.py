@@ -7,7 +7,6 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-import pytest
 import yaml
 
 import dupt_swarm
@@ -67,7 +66,7 @@ def in_nav(entries: list[Any]) -> Iterator[str]:
 
 
 def by_name(path: Path) -> str:
-    """What a test of one document is called."""
+    """What a document is called."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -77,11 +76,10 @@ def test_every_page_is_in_the_navigation() -> None:
     assert sorted(in_nav(settings["nav"])) == sorted(path.relative_to(DOCS).as_posix() for path in PAGES)
 
 
-@pytest.mark.parametrize("name", dupt_swarm.__all__)
-def test_public_names_have_a_docstring(name: str) -> None:
+def test_public_names_have_a_docstring() -> None:
     """One that somebody wrote: dataclasses without any get their signature for it."""
-    said = getattr(dupt_swarm, name).__doc__
-    assert said and not said.startswith(f"{name}(")
+    said = {name: getattr(dupt_swarm, name).__doc__ or f"{name}(" for name in dupt_swarm.__all__}
+    assert [name for name, words in said.items() if words.startswith(f"{name}(")] == []
 
 
 def test_reference_has_every_public_name() -> None:
@@ -110,26 +108,31 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES_OF_README
 
 
-@pytest.mark.parametrize("document", [*AT_THE_TOP, *PAGES], ids=by_name)
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_lead_somewhere() -> None:
     """Relative links name files that exist, and headings in them."""
-    text = document.read_text(encoding="utf-8")
+    texts = {path: path.read_text(encoding="utf-8") for path in [*AT_THE_TOP, *PAGES]}
     broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text)):
-        if re.match(r"[a-z]+:", link):
-            continue
-        file, _, anchor = link.partition("#")
-        target = document.parent / file if file else document
-        if not target.exists() or (anchor and anchor not in anchors_of(target.read_text(encoding="utf-8"))):
-            broken.append(link)
+    for document, text in texts.items():
+        for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", text)):
+            if re.match(r"[a-z]+:", link):
+                continue
+            file, _, anchor = link.partition("#")
+            target = document.parent / file if file else document
+            if not target.exists() or (
+                anchor and anchor not in anchors_of(target.read_text(encoding="utf-8"))
+            ):
+                broken.append((by_name(document), link))
     assert broken == []
 
 
-@pytest.mark.parametrize("document", DECISIONS, ids=by_name)
-def test_decisions_are_short(document: Path) -> None:
+def test_decisions_are_short() -> None:
     """A decision has at most ten lines under its heading; tables at the end of a file are not counted."""
-    bodies = {heading: len(lines) for heading, lines in bodies_of(document.read_text(encoding="utf-8"))}
-    assert {heading: lines for heading, lines in bodies.items() if lines > MOST_LINES_OF_A_DECISION} == {}
+    lines = {
+        (by_name(document), heading): len(body)
+        for document in DECISIONS
+        for heading, body in bodies_of(document.read_text(encoding="utf-8"))
+    }
+    assert {heading: long for heading, long in lines.items() if long > MOST_LINES_OF_A_DECISION} == {}
 
 
 def test_words_anchors_and_decisions_are_read() -> None:
@@ -144,10 +147,11 @@ def test_words_anchors_and_decisions_are_read() -> None:
     assert list(in_nav(["a.md", {"B": ["b.md", {"C": "c.md"}]}])) == ["a.md", "b.md", "c.md"]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=by_name)
-def test_diagrams_have_no_semicolons(path: Path) -> None:
+def test_diagrams_have_no_semicolons() -> None:
     """A semicolon ends a statement of mermaid: with one in a sentence, a diagram is not drawn."""
-    diagrams = re.findall(
-        r"^```mermaid\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
-    )
-    assert [line for each in diagrams for line in each.splitlines() if ";" in line] == []
+    fenced = re.compile(r"^```mermaid\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    diagrams = [
+        (by_name(page), each) for page in PAGES for each in fenced.findall(page.read_text(encoding="utf-8"))
+    ]
+    assert diagrams
+    assert [(page, line) for page, each in diagrams for line in each.splitlines() if ";" in line] == []

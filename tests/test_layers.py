@@ -5,8 +5,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-import pytest
-
 import peers.cli
 import peers.model.cli
 from tests.support.imports import FILES, OURS, ROOT, Import, imports_in, imports_of, loaded_with, module_of
@@ -60,20 +58,28 @@ def layer_of(module: str) -> str:
     return next((layer for layer, rooms in LAYERS.items() if rest[0] in rooms), "unlisted")
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_imports_run_downward(path: Path) -> None:
+def test_every_file_has_a_place() -> None:
+    """Else add it to docs/architecture.md and to the table above."""
+    assert [path for path in FILES if layer_of(module_of(path)) not in MAY_IMPORT] == []
+
+
+def test_imports_run_downward() -> None:
     """Each file imports only from the layers that the table allows it."""
-    mine = layer_of(module_of(path))
-    assert mine in MAY_IMPORT, f"{path}: has no place yet; add it to docs/architecture.md and to this table"
-    ours = {name for name in imports_of(path) if name.split(".")[0] in OURS}
-    assert sorted(name for name in ours if layer_of(name) not in MAY_IMPORT[mine]) == []
+    upward = [
+        (str(path), name)
+        for path in FILES
+        for name in sorted(imports_of(path))
+        if name.split(".")[0] in OURS and layer_of(name) not in MAY_IMPORT[layer_of(module_of(path))]
+    ]
+    assert upward == []
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if layer_of(module_of(path)) == "plain"], ids=str)
-def test_plain_data_stays_plain(path: Path) -> None:
+def test_plain_data_stays_plain() -> None:
     """The lowest layer needs few packages, and none that is large."""
-    outside = {name.split(".")[0] for name in imports_of(path)} - set(sys.stdlib_module_names)
-    assert outside <= {"dupt_swarm", "pydantic", "click", "platformdirs", "cryptography"}
+    allowed = {"dupt_swarm", "pydantic", "click", "platformdirs", "cryptography", *sys.stdlib_module_names}
+    plain = [path for path in FILES if layer_of(module_of(path)) == "plain"]
+    outside = {str(path): {name.split(".")[0] for name in imports_of(path)} - allowed for path in plain}
+    assert {path: names for path, names in outside.items() if names} == {}
 
 
 def optional_packages() -> set[str]:
@@ -92,17 +98,16 @@ def has_reason(one: Import, importer: str) -> bool:
     return layer_of(importer) in ("peers", "monitor") and not HEAVY.isdisjoint(loaded)
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_late_imports_have_a_reason(path: Path) -> None:
+def test_late_imports_have_a_reason() -> None:
     """Late are heavy imports of programs, optional packages, and what has its reason in a comment."""
-    late = [one for one in imports_in(path) if one.when != "at once"]
-    assert [one for one in late if not has_reason(one, module_of(path))] == []
+    late = [(path, one) for path in FILES for one in imports_in(path) if one.when != "at once"]
+    assert [(str(path), one) for path, one in late if not has_reason(one, module_of(path))] == []
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_help_answers_at_once(program: str) -> None:
+def test_help_answers_at_once() -> None:
     """No command loads anything heavy before it runs."""
-    assert HEAVY & loaded_with(program) == set()
+    loaded = {program: HEAVY & loaded_with(program) for program in PROGRAMS}
+    assert {program: heavy for program, heavy in loaded.items() if heavy} == {}
 
 
 def test_reasons_are_told_apart() -> None:
@@ -119,19 +124,18 @@ def test_reasons_are_told_apart() -> None:
     assert has_reason(waits("pyarrow.parquet"), "dupt_swarm.learning.reading")
 
 
-@pytest.mark.parametrize("path", FILES, ids=str)
-def test_hivemind_is_only_under_network(path: Path) -> None:
+def test_hivemind_is_only_under_network() -> None:
     """The folder boundary is the process boundary: hivemind appears under `network/` only."""
-    if layer_of(module_of(path)) != "network":
-        assert "hivemind" not in {name.split(".")[0] for name in imports_of(path)}
+    elsewhere = [path for path in FILES if layer_of(module_of(path)) != "network"]
+    tops = {str(path): {name.split(".")[0] for name in imports_of(path)} for path in elsewhere}
+    assert [path for path, names in tops.items() if "hivemind" in names] == []
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in FILES if path.parts[:2] == ("dupt_swarm", "network")], ids=str
-)
-def test_no_node_uses_the_organisers_key(path: Path) -> None:
+def test_no_node_uses_the_organisers_key() -> None:
     """The process that reads what strangers send knows no code that loads it: whoever signs is its parent."""
-    assert "dupt_swarm.organiser.key" not in imports_of(path)
+    network = [path for path in FILES if path.parts[:2] == ("dupt_swarm", "network")]
+    assert network
+    assert [path for path in network if "dupt_swarm.organiser.key" in imports_of(path)] == []
 
 
 def test_the_test_sees_imports() -> None:

@@ -2,9 +2,8 @@
 
 import ast
 import re
+from collections.abc import Collection
 from pathlib import Path
-
-import pytest
 
 from tests.support.imports import FILES, OURS, ROOT, imports_of, module_of
 
@@ -47,19 +46,19 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=str)
-def test_map_names_every_file(folder: Path) -> None:
+def test_map_names_every_file() -> None:
     """The docstring of each folder's `__init__` has one line for every module and sub-folder in it."""
-    assert sorted(code_in(folder) - set(map_of(folder))) == []
+    missing = {str(folder): sorted(code_in(folder) - set(map_of(folder))) for folder in FOLDERS}
+    assert {folder: names for folder, names in missing.items() if names} == {}
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=str)
-def test_map_names_nothing_else(folder: Path) -> None:
+def test_map_names_nothing_else() -> None:
     """No map keeps a line for a file that was renamed or removed, and none names a file twice."""
-    entries = map_of(folder)
-    assert len(entries) == len(set(entries))
-    places = {entry: ROOT / folder / (entry if entry.endswith("/") else f"{entry}.py") for entry in entries}
-    assert [entry for entry, place in places.items() if not place.exists()] == []
+    for folder in FOLDERS:
+        entries = map_of(folder)
+        assert len(entries) == len(set(entries)), folder
+        paths = [ROOT / folder / (entry if entry.endswith("/") else f"{entry}.py") for entry in entries]
+        assert [path for path in paths if not path.exists()] == []
 
 
 def test_every_folder_with_code_has_a_map() -> None:
@@ -67,28 +66,31 @@ def test_every_folder_with_code_has_a_map() -> None:
     assert sorted({path.parent for path in FILES} - set(FOLDERS)) == []
 
 
-every_document = pytest.mark.parametrize(
-    "document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix()
-)
-
-
-@every_document
-def test_documents_name_files_that_exist(document: Path) -> None:
+def test_documents_name_files_that_exist() -> None:
     """Python files that a document names exist; tests/test_docs.py has what it links to."""
-    text = document.read_text(encoding="utf-8")
-    known = [path.as_posix() for folder in PLACES for path in (ROOT / folder).rglob("*.py")]
-    named = re.findall(r"[\w./]*\w\.py\b", text)
-    assert [name for name in named if not any(path.endswith(f"/{name}") for path in known)] == []
+    known = [f"/{path.relative_to(ROOT).as_posix()}" for top in PLACES for path in (ROOT / top).rglob("*.py")]
+    assert unknown(r"[\w./]*\w\.py\b", known) == []
 
 
-@every_document
-def test_documents_name_folders_that_exist(document: Path) -> None:
+def test_documents_name_folders_that_exist() -> None:
     """So do folders, such as `network/states/`: what is no path from the top is the end of one."""
     files = [path for top in PLACES for path in (ROOT / top).rglob("*") if "__pycache__" not in path.parts]
     inside = {path.relative_to(ROOT).parent for path in files if path.is_file()}
     known = {f"/{folder.as_posix()}/" for each in inside for folder in (each, *each.parents)}
-    named = set(re.findall(r"`([\w.-][\w./-]*/)`", document.read_text(encoding="utf-8"))) - MADE_BY_PROGRAMS
-    assert [name for name in sorted(named) if not any(path.endswith(f"/{name}") for path in known)] == []
+    assert unknown(r"`([\w.-][\w./-]*/)`", known, but=MADE_BY_PROGRAMS) == []
+
+
+def unknown(pattern: str, known: Collection[str], but: Collection[str] = ()) -> list[tuple[str, str]]:
+    """What documents name by a pattern and no known path ends with: document, name."""
+    named = {
+        (document.relative_to(ROOT).as_posix(), name)
+        for document in DOCUMENTS
+        for name in re.findall(pattern, document.read_text(encoding="utf-8"))
+        if name not in but
+    }
+    assert named
+    ends = {path[at:] for path in known for at, mark in enumerate(path) if mark == "/"}
+    return sorted((document, name) for document, name in named if f"/{name}" not in ends)
 
 
 def test_every_decision_is_in_the_index() -> None:
