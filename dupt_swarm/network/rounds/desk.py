@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from dupt_swarm.network.p2p.rpc import blamed_on_caller
 from dupt_swarm.network.rounds.evidence import Evidence
@@ -16,6 +17,8 @@ from dupt_swarm.replica.link import Link, Promise, Proposal, Word
 from dupt_swarm.replica.signed_words import Words
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
+# For so long contributions may come before others are told of them: each would wake everybody.
+HELD_SECONDS = 0.25
 
 
 class Desk:
@@ -44,13 +47,14 @@ class Desk:
         with blamed_on_caller():
             report = await asyncio.to_thread(message.report, self.words, caller)
             self.note(said_in(report))
-        self.round.note(report, time.monotonic())
+        began = time.monotonic()
+        self.round.note(report, began)
         self.on_report()
         self.tell()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_SECONDS):
-                while self.now == self._told.get(caller):
-                    await self._news.wait()
+                while self._is_old(self._told.get(caller), began):
+                    await self.change(HELD_SECONDS)
         self._told[caller] = answer = self.now
         return AnswerMessage.of(answer)
 
@@ -58,6 +62,13 @@ class Desk:
     def now(self) -> Answer:
         """What there is to say."""
         return self.round.part.answer()
+
+    def _is_old(self, told: Answer | None, began: float) -> bool:
+        """Whether there is nothing to say that was not told; of what comes here, not at once."""
+        if told is None:
+            return False
+        soon = time.monotonic() < began + HELD_SECONDS
+        return (replace(self.now, held=told.held) if soon else self.now) == told
 
     def note(self, words: Iterable[Word]) -> None:
         """These were said by whomever.

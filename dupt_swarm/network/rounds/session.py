@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
-from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, Desk
+from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, HELD_SECONDS, Desk
 from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
 from dupt_swarm.network.rounds.reports import Report
@@ -246,7 +247,7 @@ class Session:
             asking = asyncio.create_task(self._report_to(coordinator, report, ask))
             self._reports.add(asking)
             asking.add_done_callback(self._reports.discard)
-            while not asking.done() and self._would_report(coordinator, report):
+            while not asking.done() and self._would_report(coordinator, report, began):
                 await self.change(TICK_SECONDS)
             if not asking.done() or asking.result():
                 retry = RETRY_SECONDS
@@ -256,8 +257,12 @@ class Session:
                 await asyncio.sleep(max(0.0, began + retry - time.monotonic()))
                 retry = min(1.5 * retry, ANSWER_SECONDS)
 
-    def _would_report(self, coordinator: str, report: Report) -> bool:
-        return self.round.coordinator == coordinator and self.round.report() == report
+    def _would_report(self, coordinator: str, report: Report, began: float = -math.inf) -> bool:
+        """Whether what was reported at ``began`` still says all; of what comes here, not at once."""
+        now = self.round.report()
+        if self.round.to_fetch and time.monotonic() < began + HELD_SECONDS:
+            now = replace(now, held=report.held)
+        return self.round.coordinator == coordinator and now == report
 
     async def _report_to(self, peer: str, report: Report, ask: Ask) -> bool:
         """Tell one member where we stand, and hear what it answers; whether it did."""
