@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
@@ -251,13 +250,13 @@ class Session:
                 await self.change(TICK_SECONDS)
             if not asking.done() or asking.result():
                 retry = RETRY_SECONDS
-                while self._would_report(coordinator, report) and not may_repeat():
+                while self._would_report(coordinator, report, began) and not may_repeat():
                     await self.change(1 / AGAIN_PER_SECOND)
-            elif self._would_report(coordinator, report):
+            elif self._would_report(coordinator, report, began):
                 await asyncio.sleep(max(0.0, began + retry - time.monotonic()))
                 retry = min(1.5 * retry, ANSWER_SECONDS)
 
-    def _would_report(self, coordinator: str, report: Report, began: float = -math.inf) -> bool:
+    def _would_report(self, coordinator: str, report: Report, began: float) -> bool:
         """Whether what was reported at ``began`` still says all; of what comes here, not at once."""
         now = self.round.report()
         if self.round.to_fetch and time.monotonic() < began + HELD_SECONDS:

@@ -2,19 +2,26 @@
 
 import asyncio
 import hashlib
-import time
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dupt_swarm.network.rounds.desk import HELD_SECONDS, Desk
+import pytest
+
+from dupt_swarm.network.rounds import desk
+from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.evidence import Evidence
 from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.signed_words import Words
 from tests.support.members import Members
 
+NEVER = 600.0  # seconds
 
-def test_what_comes_here_wakes_nobody_at_once() -> None:
-    """Of the contributions that come within a moment others are told together; of anything else at once."""
+
+@pytest.mark.parametrize("soon", [True, False])
+def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch, soon: bool) -> None:
+    """A contribution that comes wakes nobody before its time; anything else wakes all at once."""
+    monkeypatch.setattr(desk, "ANSWER_SECONDS", NEVER)
+    monkeypatch.setattr(desk, "HELD_SECONDS", 0.1 if soon else NEVER)
 
     async def scenario() -> None:
         members = Members("abc")
@@ -24,23 +31,20 @@ def test_what_comes_here_wakes_nobody_at_once() -> None:
         coordinator = members.coordinator(0)
         other, late = sorted({*"abc"} - {coordinator})
         round = members.rounds[coordinator]
-        desk = Desk(round, Words("swarm"), Evidence((), lambda *_: None), weight_max=1e9)
+        here = Desk(round, Words("swarm"), Evidence((), lambda *_: None), weight_max=1e9)
 
-        async def answered(name: str) -> float:
-            """Seconds until a member hears something."""
+        async def answered(name: str) -> None:
             report = members.rounds[name].report()
-            began = time.monotonic()
-            await desk.answer(name, cast(Any, SimpleNamespace(report=lambda *_: report)))
-            return time.monotonic() - began
+            await here.answer(name, cast(Any, SimpleNamespace(report=lambda *_: report)))
 
         await answered(other)
         waiting = asyncio.create_task(answered(other))
-        await asyncio.sleep(0)
         round.hold(brought[other].digest)
-        desk.tell()
-        assert await waiting >= HELD_SECONDS
-        waiting = asyncio.create_task(answered(other))
-        await answered(late)
-        assert await waiting < HELD_SECONDS
+        here.tell()
+        if not soon:
+            await asyncio.wait([waiting], timeout=0.3)
+            assert not waiting.done()
+            await answered(late)
+        await waiting
 
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    asyncio.run(asyncio.wait_for(scenario(), 60))
