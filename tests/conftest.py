@@ -51,20 +51,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before the workers are started, which inherit it. `make test-system` has the daemon as it comes."""
+    """How programs start: workers inherit the daemon, and all that was imported before they were forked.
+
+    `make test-system` has the daemon as it comes.
+    """
     mark()
-    worker = getattr(config, "workerinput", None)
-    if config.cache is not None and not worker and config.getoption("markexpr") != "system":
-        unpack_for_tests(config.cache.mkdir("p2pd"))
-    if sys.platform == "linux":
-        if worker:
-            fork_nursery()
-            begin = int(worker["workerid"].removeprefix("gw")) / worker["workercount"] % 1
-            import_tests(config.rootpath, config.args, begin)
-        elif config.getoption("numprocesses", None):
-            warm_up()
-            fork_workers()
     start_by(Program, *STARTERS)
+    worker = getattr(config, "workerinput", None)
+    if worker and sys.platform == "linux":
+        fork_nursery()
+        number = int(worker["workerid"].removeprefix("gw"))  # one that takes another's place has a later one
+        import_tests(config.rootpath, config.args, number / worker["workercount"] % 1)
+    if worker:
+        return
+    if config.cache is not None and config.getoption("markexpr") != "system":
+        unpack_for_tests(config.cache.mkdir("p2pd"))
+    if config.getoption("numprocesses", None) and sys.platform == "linux":
+        warm_up()
+        fork_workers()
 
 
 def pytest_report_header() -> str:

@@ -244,7 +244,7 @@ def test_answers_keep_to_the_upload(manifest, tmp_path, identities) -> None:
                 while loop.time() < began + seconds:
                     answer = len(await answer_of(p2p, address, name, data))
                     passed, longest = passed + answer, max(longest, answer)
-                    await asyncio.sleep(0.2)
+                    await asyncio.sleep(0.001)
 
             # Well asked for what is long, and badly, so that it is refused.
             calls = product((one, two), names, (b"", b"\xff" * 64))

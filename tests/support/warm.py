@@ -146,7 +146,7 @@ def _adopting() -> Iterator[None]:
 
 
 def warm_up() -> None:
-    """Import what programs need.
+    """Import what programs need, as their nodes want to find it.
 
     This process may be forked afterwards as long as it has computed nothing: the threads of PyTorch and of
     OpenMP begin with the first work that they have.
@@ -201,7 +201,6 @@ class _Nursery:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 cwd=Path(__file__).parents[2],  # where `tests` is found; a test may be elsewhere now
-                env=os.environ | ENVIRONMENT,
             )
         atexit.register(self._end)
 
@@ -261,7 +260,7 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         command = start["command"]
         if command[0] == sys.executable:
             del command[0]
-        if command[0] == "-u":
+        if command[0] == "-u":  # so do pytest's workers begin
             del command[0]
         if command[0] == "-m":
             sys.argv = command[1:]
@@ -348,8 +347,7 @@ def _finish(code: int) -> NoReturn:
 def serve(descriptor: int) -> None:
     """Be the nursery; requests come from that socket."""
     requests = socket.socket(fileno=descriptor)
-    for module in IMPORTS:
-        importlib.import_module(module)
+    warm_up()
     use_unpacked()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
