@@ -42,6 +42,7 @@ from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 from tests.support.deciders import Decider
+from tests.support.leftovers import patiently
 
 NUMEL = 10
 
@@ -313,6 +314,8 @@ def test_only_the_present_state_is_kept_while_the_next_is_computed(alone) -> Non
 
             def begin(before: ReplicaState) -> NextState:
                 gc.collect()
+                # The loop waits for us: a thread that has just handed over its result may still let go.
+                patiently(lambda: {place for place, each in enumerate(states) if each() is not None})
                 states.append(weakref.ref(before.anchor))
                 kept.append(sum(each() is not None for each in states))
                 return node.store.following(before)
