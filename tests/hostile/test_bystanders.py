@@ -4,14 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+import pytest
+from hivemind.p2p import PeerID
+from hivemind.proto.dht_pb2 import FindResponse
+
 from dupt_swarm.network.members.dialling import TOLERATED_AT_HOST, Dialler
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.members.membership import Membership
-from tests.support.signed_records import fresh_key, tell_record
-from tests.support.stranger import stranger_beside
+from dupt_swarm.network.p2p.daemon import BACKOFF_SECONDS
+from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
+from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
+from dupt_swarm.node.addresses import Address
+from tests.support.signed_records import fresh_key, id_of, tell_record
+from tests.support.stranger import answer_finds, stranger_beside
 
 KEYS, PORTS = 12, 3
+CHUNKS = ChunksMessage(digest="0" * 64, numbers=(0,))
 
 
 def run(scenario) -> None:
@@ -67,6 +76,44 @@ def test_records_that_name_a_bystander(stations, make_manifest, identities) -> N
                 assert len(view.oracles) == KEYS
                 await detector.feel(view)
             assert 0 < victim.calls <= TOLERATED_AT_HOST + 1
+
+    run(scenario)
+
+
+def test_calls_dial_nobody_who_was_never_met(stations) -> None:
+    """libp2p keeps the addresses at which it has dialled in vain, and would dial them with each call."""
+
+    async def scenario() -> None:
+        async with stations(1) as [peer], bystander() as victim:
+            dialler, phantom = Dialler(peer.p2p), id_of(fresh_key())
+            await dialler.connected()
+            assert await asyncio.gather(*(dialler.dial(Address(way, phantom)) for way in victim.addresses))
+            dialled = victim.calls
+            assert dialled > 0
+            await asyncio.sleep(BACKOFF_SECONDS)
+            with pytest.raises(CallError) as called:
+                await peer.p2p.call(phantom, Exchange.rpc_hello, Raw())
+            with pytest.raises(CallError) as streamed:
+                await anext(peer.p2p.stream(phantom, Exchange.rpc_chunks, CHUNKS))
+            assert called.value.refusal == streamed.value.refusal == Refusal.UNREACHABLE
+            assert victim.calls == dialled
+
+    run(scenario)
+
+
+def test_who_calls_was_met(stations, make_manifest, identities) -> None:
+    """A peer that was dialled in vain is called as soon as it has called itself."""
+
+    async def scenario() -> None:
+        async with stations(1, make_manifest()) as [peer], bystander() as victim:
+            late = PeerID.from_identity(identities[1].read_bytes())
+            dialler, ping = Dialler(peer.p2p), peer.dht.protocol.call_ping
+            await dialler.connected()
+            assert await dialler.dial(Address(victim.addresses[0], str(late)))
+            assert await ping(late) is None
+            async with stranger_beside(peer.address, identity=identities[1]) as p2p:
+                await answer_finds(p2p, lambda _: FindResponse(), peer.address)
+                assert await ping(late) is not None
 
     run(scenario)
 

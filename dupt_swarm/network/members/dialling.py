@@ -15,9 +15,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
 from hivemind.dht.node import DHTNode
-from hivemind.p2p import P2P, PeerID
+from hivemind.p2p import PeerID
 
 from dupt_swarm.network.p2p.daemon import dial
+from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address, IPAddress
@@ -73,7 +74,7 @@ class Dialler:
     """
 
     def __init__(
-        self, p2p: P2P, given: Iterable[str] = (), clock: Callable[[], float] = time.monotonic
+        self, p2p: GuardedP2P, given: Iterable[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
         """``given`` are proved already: by the operator, or when this peer ran before."""
         self._p2p, self._clock = p2p, clock
@@ -128,6 +129,7 @@ class Dialler:
         self._addresses.charge(str(address), LONGEST_PROVED_SECONDS if proved else LONGEST_SECONDS, now)
         if not proved:
             self._hosts.charge(host, LONGEST_SECONDS, now)
+            self._leave_alone(address.peer_id)
         reason = await dial(self._p2p, str(address))
         if not reason:
             await self.connected()
@@ -146,7 +148,15 @@ class Dialler:
         ways = tuple(way for way in peer.record.addresses if self.is_proved(Address(way, peer.peer_id)))
         return Peer(peer.peer_id, peer.record.model_copy(update={"addresses": ways}))
 
+    def _leave_alone(self, peer_id: str) -> None:
+        """Until it is met: libp2p keeps its addresses, and would dial them with each call."""
+        if not any(met == peer_id for met, _ in self._proved):
+            self._p2p.unmet[peer_id] = None
+            if len(self._p2p.unmet) > KEPT_MAX:
+                self._p2p.unmet.popitem(last=False)
+
     def _prove(self, peer_id: str, address: Address) -> None:
+        self._p2p.unmet.pop(peer_id, None)
         seen = peer_id, _place_of(address)
         if not all(seen):
             return
@@ -203,7 +213,9 @@ class Neighbours:
         dialler: knows where peers were met.
     """
 
-    def __init__(self, p2p: P2P, dht: DHTNode, initial_peers: tuple[str, ...], book: AddressBook) -> None:
+    def __init__(
+        self, p2p: GuardedP2P, dht: DHTNode, initial_peers: tuple[str, ...], book: AddressBook
+    ) -> None:
         self.dialler = Dialler(p2p, (*initial_peers, *book.addresses))
         self._dht = dht
         self._initial, self._book = initial_peers, book

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -90,6 +90,8 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         bandwidth: what this peer may send and receive.
         limits: of what each peer may ask.
         refused: how much of what others sent was refused, by reason; see `REFUSED_MESSAGES`.
+        unmet: ids of the peers that were dialled where others say they are, and never met. They are not
+            called: libp2p would dial whatever addresses it has heard of each time.
     """
 
     def __init__(self) -> None:
@@ -98,6 +100,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         self.bandwidth = Bandwidth()
         self.limits = PeerLimits()
         self.refused: Counter[str] = Counter()
+        self.unmet: OrderedDict[str, None] = OrderedDict()
         self._sent = self._received = 0
         self._turned_away = 0  # at this moment
         self._methods: dict[str, StreamMethod[Any]] = {}  # streams of ours, by name
@@ -332,6 +335,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     ) -> tuple[Any, FrameReader, asyncio.StreamWriter]:
         """As inherited."""
         longest = bounds_of(handler_name).reply + len(ANSWERED)
+        self._check_met(peer_id)
         opening = partial(open_stream, self, peer_id, handler_name)
         info, reader, writer = await self.admission.call(peer_id, opening)
 
@@ -379,11 +383,16 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     async def _ask(self, peer: PeerID, name: str, bounds: Bounds, data: bytes) -> bytes:
         """Call a method of another peer; its reply as it came, no longer than it may be."""
+        self._check_met(peer)
         await self._send(len(data), bounds)
         reply: bytes = await call_raw_handler(self, peer, name, data)
         self._received += len(reply)
         self._check_length(len(reply), bounds.reply + len(ANSWERED))
         return reply
+
+    def _check_met(self, peer: PeerID) -> None:
+        if str(peer) in self.unmet:
+            raise CallError(Refusal.UNREACHABLE, "nobody has met it where it is said to be")
 
     async def _pay(self, peer: PeerID, size: int, bounds: Bounds) -> None:
         """Charge what is about to be sent to who asked for it, and to our upload."""
@@ -472,6 +481,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     @contextmanager
     def _admitted(self, peer: PeerID, kind: Kind, bounds: Bounds) -> Iterator[None]:
+        self.unmet.pop(str(peer), None)
         with ExitStack() as stack:
             with self._refusing():
                 stack.enter_context(self.limits.open(str(peer), kind))

@@ -1,7 +1,9 @@
 """Which addresses of records are dialled, and how often."""
 
 import asyncio
-from collections import Counter
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -45,6 +47,11 @@ class NoDaemon:
 
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()
+        self.unmet: OrderedDict[str, None] = OrderedDict()
+
+
+def lonely_dialler(given: Iterable[object] = (), clock: Callable[[], float] = time.monotonic) -> Dialler:
+    return Dialler(NoDaemon(), map(str, given), clock)  # type: ignore[arg-type]
 
 
 def dial_all(dialler: Dialler, addresses) -> list[str | None]:
@@ -81,7 +88,7 @@ def test_networks(address: str, network: str) -> None:
 def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
     """Each failure in a row doubles the time until the next."""
     clock = Clock()
-    dialler, times = Dialler(NoDaemon(), clock=clock), []
+    dialler, times = lonely_dialler(clock=clock), []
     for _ in range(9):
         assert dial_all(dialler, [public(0)]) == [REFUSED]
         before = clock.now
@@ -94,7 +101,7 @@ def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
 
 def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
     """A hundred addresses at one host are dialled like a few."""
-    dialler = Dialler(NoDaemon(), clock=Clock())
+    dialler = lonely_dialler(clock=Clock())
     dial_all(dialler, [public(0, port) for port in range(1, 101)])
     assert len(calls) == TOLERATED_AT_HOST + 1
     assert not any(dialler.may(public(0, port)) for port in range(1, 201))
@@ -103,7 +110,7 @@ def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
 
 def test_what_is_only_looked_up_is_not_remembered() -> None:
     """Asking whether addresses may be dialled takes no memory, and no place of those that were."""
-    dialler = Dialler(NoDaemon(), clock=Clock())
+    dialler = lonely_dialler(clock=Clock())
     assert all(map(dialler.may, map(public, range(100))))
     assert len(dialler._addresses) == len(dialler._hosts) == 0
 
@@ -111,7 +118,7 @@ def test_what_is_only_looked_up_is_not_remembered() -> None:
 def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
     """All dials together are bounded, however many hosts records name."""
     clock = Clock()
-    dialler = Dialler(NoDaemon(), clock=clock)
+    dialler = lonely_dialler(clock=clock)
     dial_all(dialler, map(public, range(200)))
     assert len(calls) == DIALS_AT_ONCE
     clock.now += 1.0
@@ -123,7 +130,7 @@ def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
 def test_a_peer_that_tries_too_often_is_not_held_up_for_ever(calls) -> None:
     """What was not dialled uses up nothing of what may be."""
     clock = Clock()
-    dialler = Dialler(NoDaemon(), clock=clock)
+    dialler = lonely_dialler(clock=clock)
     dial_all(dialler, map(public, range(100)))
     calls.clear()
     for number in range(100):
@@ -135,7 +142,7 @@ def test_a_peer_that_tries_too_often_is_not_held_up_for_ever(calls) -> None:
 def test_those_that_were_met_come_first(calls) -> None:
     """However many others were dialled, a proved address is dialled, as often as it may be by itself."""
     met = list(map(public, range(200)))
-    dialler = Dialler(NoDaemon(), map(str, met), clock=Clock())
+    dialler = lonely_dialler(met, Clock())
     dial_all(dialler, map(public, range(200, 300)))
     calls.clear()
     dial_all(dialler, met)
@@ -146,7 +153,7 @@ def test_those_that_were_met_come_first(calls) -> None:
 def test_a_relay_is_not_where_its_clients_are() -> None:
     """Who was met behind a relay is at this relay's host only by way of a relay."""
     relayed = Address(f"/ip4/8.8.8.8/tcp/1/p2p/{NOBODY_ID}/p2p-circuit", NOBODY_ID)
-    dialler = Dialler(NoDaemon(), [str(relayed)])
+    dialler = lonely_dialler([relayed])
     assert dialler.is_proved(relayed)
     assert not dialler.is_proved(Address("/ip4/8.8.8.8/tcp/1", NOBODY_ID))
 
@@ -155,10 +162,12 @@ def test_memory_is_bounded(calls, monkeypatch) -> None:
     """Addresses without end are not remembered without end."""
     monkeypatch.setattr(dialling, "KEPT_MAX", 20)
     monkeypatch.setattr(dialling, "DIALS_AT_ONCE", 1000.0)
-    dialler = Dialler(NoDaemon(), map(str, map(public, range(100))), clock=Clock())
+    dialler = lonely_dialler(map(public, range(100)), Clock())
     dial_all(dialler, map(public, range(500)))
     assert len(calls) == 500
-    assert all(len(kept) <= 20 for kept in (dialler._addresses, dialler._hosts, dialler._proved))
+    assert all(
+        len(kept) <= 20 for kept in (dialler._addresses, dialler._hosts, dialler._proved, dialler._p2p.unmet)
+    )
 
 
 def test_proved_addresses(stations, make_peer) -> None:
