@@ -288,7 +288,11 @@ class Gossip:
         return Answer(tuple(some), len(some) < len(news))
 
     async def _pass_on(self, record: SignedRecord, told: set[bytes]) -> None:
-        targets = [peer for peer in await self._connected() if _name(peer) not in told]
+        try:
+            connected = await self._connected()
+        except (OSError, EOFError):  # p2pd is about to be replaced
+            return
+        targets = [peer for peer in connected if _name(peer) not in told]
         targets = random.sample(targets, min(PASSED_ON, len(targets)))
         message = Told(record.data, (*told, *map(_name, targets)), urgent=True)
         await asyncio.gather(*(self._tell(peer, message) for peer in targets))

@@ -59,6 +59,23 @@ def test_what_is_published_is_told_to_whoever_is_there(stations, make_manifest) 
     run(scenario)
 
 
+def test_what_matters_comes_as_the_daemon_dies(stations, make_manifest) -> None:
+    """It is taken, and passed on to nobody; the task that would have passed it on leaves no error behind."""
+    manifest, key = make_manifest(), fresh_key()
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as peers, members_at(peers, manifest) as [member, other]:
+            peers[0].p2p._child.kill()
+            await peers[0].p2p._child.wait()
+            urgent = Told(signed_record(manifest, key), (), urgent=True)
+            await member.gossip.rpc_tell(urgent, other.peer_id)
+            assert member.gossip._calls
+            await until(lambda: not member.gossip._calls)
+            assert id_of(key) in rounds_seen_by(member)
+
+    run(scenario)
+
+
 def test_what_matters_is_passed_on(stations, make_manifest, monkeypatch) -> None:
     """A peer hears at once of a change at one to which it is not connected, and of all else when it asks."""
     manifest = make_manifest()
