@@ -32,6 +32,17 @@ class Seen:
         """The median norm of the honest."""
         return float(statistics.median(self.honest.double().norm(dim=1).tolist()))
 
+    @property
+    def common(self) -> Tensor:
+        """What the honest have in common: their mean."""
+        return self.honest.mean(dim=0)
+
+    def own(self, member: int) -> Tensor:
+        """What this one knows by itself: the part of its contribution across the mean."""
+        mean = self.common / self.common.norm()
+        own: Tensor = self.honest[member] - float(self.honest[member] @ mean) * mean
+        return own
+
     def reversed(self, norm: float) -> Tensor:
         """The opposite direction of the honest mean, with this norm."""
         mean = self.honest.mean(dim=0)
@@ -78,11 +89,41 @@ def mimic(seen: Seen) -> list[Tensor]:
 
 
 def edge(seen: Seen) -> list[Tensor]:
-    """Made for `agreeing_mean`: agree with the honest mean hardly enough, and undo one member's own part."""
-    mean = seen.honest.mean(dim=0)
-    mean = mean / mean.norm()
-    own = seen.honest[0] - float(seen.honest[0] @ mean) * mean
-    return [(0.25 * mean - 0.97 / float(own.norm()) * own) * seen.norm] * seen.attackers
+    """Agree with the honest mean a little, and undo one member's own part."""
+    return [_towards(seen, (0.25, seen.common), (-0.97, seen.own(0)))] * seen.attackers
+
+
+def edge_apart(seen: Seen) -> list[Tensor]:
+    """As `edge`, each with noise of its own, so that no two of them look alike."""
+    made = []
+    for _ in range(seen.attackers):
+        noise = torch.randn(seen.common.shape, generator=seen.generator)
+        made.append(_towards(seen, (0.25, seen.common), (-0.7, seen.own(0)), (0.67, noise)))
+    return made
+
+
+def edge_each(seen: Seen) -> list[Tensor]:
+    """As `edge`, each against another member."""
+    victims = (number % len(seen.honest) for number in range(seen.attackers))
+    return [_towards(seen, (0.25, seen.common), (-0.97, seen.own(victim))) for victim in victims]
+
+
+def against(seen: Seen) -> list[Tensor]:
+    """Agree hardly enough with the two members who make the majority, and oppose what all have in common."""
+    two = seen.own(-1) + seen.own(-2)
+    back, longest = 0.0, 4.0
+    while longest - back > 1e-3:
+        tried = (back + longest) / 2
+        made = _towards(seen, (1.0, two), (-tried, seen.common)) / seen.norm
+        likeness = min(float(made @ each / each.norm()) for each in seen.honest[-2:])
+        back, longest = (tried, longest) if likeness > 0.06 else (back, tried)
+    return [_towards(seen, (1.0, two), (-back, seen.common))] * seen.attackers
+
+
+def _towards(seen: Seen, *parts: tuple[float, Tensor]) -> Tensor:
+    """A sum of directions, each with its length, that has the median norm."""
+    made = torch.stack([length / float(way.norm()) * way for length, way in parts]).sum(dim=0)
+    return made * (seen.norm / float(made.norm()))
 
 
 ATTACKS: dict[str, Callable[[Seen], list[Tensor]]] = {
@@ -93,4 +134,7 @@ ATTACKS: dict[str, Callable[[Seen], list[Tensor]]] = {
     "little": little,
     "mimic": mimic,
     "edge": edge,
+    "edge-apart": edge_apart,
+    "edge-each": edge_each,
+    "against": against,
 }

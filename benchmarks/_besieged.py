@@ -131,7 +131,7 @@ class Swarm:
             blob = form.build(Claim(before.round, before.digest, tokens, str(place)), data)
             contributions.append(Measured(blob, tokens, measure(blob, form)))
         bounded, counted = bounded_of_shared(self.manifest, contributions, form)
-        rule = ALL_RULES[self.siege.rule](self.manifest.aggregation)
+        rule = ALL_RULES[self.siege.rule]()
         for place, part in enumerate(rule.average(bounded)):
             following.take(place, part)
         return following.finish(counted.tokens, members)

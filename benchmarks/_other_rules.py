@@ -8,11 +8,12 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from dupt_swarm.manifest import Aggregation
 from dupt_swarm.replica.aggregation import Bounded, Rule
-from dupt_swarm.replica.aggregation.rules import RULES, center
+from dupt_swarm.replica.aggregation.rules import RULES
 from dupt_swarm.replica.aggregation.sums import combine
 
+HOSTILE = 0.45  # the part of the contributions left out at either end; nearly the median
+RADIUS, ITERATIONS = 0.1, 100  # of `center`; τ ÷ the median norm
 _SLICE = 1 << 14  # values of each contribution that are sorted at once, in the processor's cache
 
 
@@ -22,13 +23,9 @@ class CenteredClip:
     Each contribution counts once, whatever its weight.
     """
 
-    def __init__(self, radius: float, iterations: int) -> None:
-        """``radius``: τ ÷ the median norm."""
-        self._radius, self._iterations = radius, iterations
-
     def average(self, bounded: Bounded) -> Iterator[Tensor]:
         """See `Rule`."""
-        return bounded.combined(center(bounded.products(), self._radius * bounded.radius, self._iterations))
+        return bounded.combined(center(bounded.products(), RADIUS * bounded.radius))
 
 
 class TrimmedMean:
@@ -38,13 +35,9 @@ class TrimmedMean:
     whatever its weight.
     """
 
-    def __init__(self, hostile: float) -> None:
-        """``hostile``: the part of the contributions left out at either end; nearly 0.5: the median."""
-        self._hostile = hostile
-
     def average(self, bounded: Bounded) -> Iterator[Tensor]:
         """See `Rule`."""
-        cut = int(self._hostile * bounded.count)
+        cut = int(HOSTILE * bounded.count)
         kept = slice(cut, bounded.count - cut)
         for parts in bounded.parts():
             for part, scale in zip(parts, bounded.scales, strict=True):
@@ -55,11 +48,27 @@ class TrimmedMean:
             yield parts[0]
 
 
-ALL_RULES: dict[str, Callable[[Aggregation], Rule]] = {
+ALL_RULES: dict[str, Callable[[], Rule]] = {
     **RULES,
-    "trimmed_mean": lambda table: TrimmedMean(table.hostile),
-    "centered_clip": lambda table: CenteredClip(table.radius, table.iterations),
+    "trimmed_mean": TrimmedMean,
+    "centered_clip": CenteredClip,
 }
+
+
+def center(products: Sequence[Sequence[float]], radius: float) -> list[float]:
+    """Where centered clipping of vectors ends: the coefficient of each in the sum v that is the center.
+
+    Vectors that are farther than τ pull with the strength of one at τ (Karimireddy et al. 2020, arXiv
+    2012.10333, as BTARD has it, arXiv 2106.11257). Their ``products`` say how far each is; ``radius`` is τ.
+    """
+    gram = torch.tensor(products, dtype=torch.float64)
+    found = torch.full_like(gram[0], 1 / len(gram))
+    for _ in range(ITERATIONS):
+        towards = gram @ found
+        far = (gram.diag() - 2 * towards + found @ towards).clamp_min(0).sqrt()
+        pulls = radius / far.clamp_min(radius) / len(gram)
+        found = (1 - pulls.sum()) * found + pulls
+    return list(found.tolist())
 
 
 def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:

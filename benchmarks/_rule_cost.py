@@ -10,7 +10,7 @@ import torch
 from _other_rules import ALL_RULES
 from torch import Tensor
 
-from dupt_swarm.manifest import Aggregation, Encoding
+from dupt_swarm.manifest import Encoding
 from dupt_swarm.replica.aggregation import Bounded, weighted_mean
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.codec import build_codec
@@ -67,7 +67,7 @@ def _plain(blobs: list[Blob], form: Form) -> None:
 
 
 def _arm(name: str, blobs: list[Blob], form: Form) -> Callable[[], None]:
-    rule = ALL_RULES[name](Aggregation())
+    rule = ALL_RULES[name]()
     # Of unequal norms and weights, so that nothing is spared.
     norms = [1.0 + place / 8 for place in range(len(blobs))]
     bounded = Bounded.of(

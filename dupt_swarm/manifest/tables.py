@@ -296,14 +296,6 @@ class Aggregation(Table):
         default="agreeing_mean",
         description='agreeing_mean needs whole contributions: rounds.exchange = "share"',
     )
-    hostile: float = Field(
-        default=0.45,
-        ge=0,
-        lt=0.5,
-        description="agreeing_mean: contributions that may be hostile ÷ all, rounded down",
-    )
-    radius: float = Field(default=0.1, gt=0, le=100, description="agreeing_mean: τ ÷ the median norm")
-    iterations: int = Field(default=100, ge=1, le=1000, description="agreeing_mean: steps from the mean on")
 
 
 class Limits(Table):

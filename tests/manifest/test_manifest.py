@@ -77,8 +77,7 @@ def test_canonical_bytes() -> None:
     """What is hashed is JSON with sorted keys, all defaults, and no white space."""
     canonical = preset("tiny").canonical_bytes()
     assert canonical.startswith(
-        b'{"admission":{"kind":"open","organiser":""},'
-        b'"aggregation":{"hostile":0.45,"iterations":100,"radius":0.1,"rule":"agreeing_mean"},'
+        b'{"admission":{"kind":"open","organiser":""},"aggregation":{"rule":"agreeing_mean"},'
     )
     assert b" " not in canonical
     assert canonical == Manifest.from_bytes(canonical).canonical_bytes()
@@ -116,7 +115,6 @@ CHANGED = {
 }
 # Where that would be out of range, or no change.
 CHANGED_TO = {
-    ("aggregation", "hostile"): 0.25,
     ("encoding", "feedback"): 0.5,
     ("model", "heads"): 2,
     ("model", "norm_epsilon"): 1e-3,
@@ -360,10 +358,6 @@ def test_unknown_keys(table: str, key: str, expected: str) -> None:
             'aggregation.rule = "agreeing_mean" needs whole contributions, and with rounds.exchange = '
             '"reduce" members see parts of them; choose exchange = "share", or rule = "mean" where members '
             "trust one another",
-        ),
-        (
-            {"aggregation": {"hostile": 0.5}},
-            "`aggregation.hostile` = 0.5: input should be less than 0.5",
         ),
         (
             {"codec": "fp32"},  # as manifests had it before there was error feedback

@@ -64,6 +64,7 @@ class Bounded:
         scales: what to multiply each by, so that it does not, and a newcomer counts for less: 1 at most.
         shares: of the weight of all; together they are 1.
         evens: their weights, where each counts once whatever it says.
+        standings: for how much each counts by itself: 1, or less, a newcomer's.
         judges: places of those that are asked where most go.
     """
 
@@ -72,6 +73,7 @@ class Bounded:
     scales: list[float]
     shares: list[float]
     evens: list[float]
+    standings: list[float]
     judges: list[int]
 
     @classmethod
@@ -101,6 +103,7 @@ class Bounded:
             ],
             shares_of(_together([min(weight, WEIGHT_MAX * usual) for weight in weights], full)),
             _together([1.0] * len(weights), full),
+            [each.part for each in found],
             [place for place, each in enumerate(found) if each.judges] or list(range(len(norms))),
         )
 
