@@ -45,8 +45,7 @@ class Seen:
 
     def reversed(self, norm: float) -> Tensor:
         """The opposite direction of the honest mean, with this norm."""
-        mean = self.honest.mean(dim=0)
-        return mean * (-norm / float(mean.norm()))
+        return self.common * (-norm / float(self.common.norm()))
 
 
 def noise(seen: Seen) -> list[Tensor]:
@@ -68,7 +67,7 @@ def scale(seen: Seen) -> list[Tensor]:
 
 def inner_product(seen: Seen) -> list[Tensor]:
     """Inner-product manipulation (Xie et al. 2019, arXiv 1903.03936): −ε × the honest mean, with ε = 0.5."""
-    return [seen.honest.mean(dim=0) * -0.5] * seen.attackers
+    return [seen.common * -0.5] * seen.attackers
 
 
 def little(seen: Seen) -> list[Tensor]:
@@ -80,7 +79,7 @@ def little(seen: Seen) -> list[Tensor]:
     members = honest + seen.attackers
     supporters = members // 2 + 1 - seen.attackers
     z = statistics.NormalDist().inv_cdf((honest - supporters) / honest)
-    return [seen.honest.mean(dim=0) - z * seen.honest.std(dim=0)] * seen.attackers
+    return [seen.common - z * seen.honest.std(dim=0)] * seen.attackers
 
 
 def mimic(seen: Seen) -> list[Tensor]:

@@ -12,7 +12,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Literal
+from typing import Literal, TypeVar
 
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import PeerID
@@ -33,6 +33,16 @@ DIALS_PER_SECOND, DIALS_AT_ONCE = 4.0, 32.0
 KEPT_MAX = 4096
 
 Network = Literal["public", "local", "loopback", "name", "none"]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def _keep(kept: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+    """As the latest; where there are too many, the oldest goes."""
+    kept[key] = value
+    kept.move_to_end(key)
+    if len(kept) > KEPT_MAX:
+        kept.popitem(last=False)
 
 
 class _Pauses:
@@ -52,12 +62,10 @@ class _Pauses:
 
     def charge(self, what: str, longest: float, now: float) -> None:
         """Before it is known whether it fails: many may be under way at once."""
-        failures, until = self._tries.pop(what, (0, now))
+        failures, until = self._tries.get(what, (0, now))
         if (doublings := failures - self._tolerated) >= 0:
             until = now + min(AGAIN_SECONDS * 2.0 ** min(doublings, 16), longest)
-        self._tries[what] = failures + 1, until
-        if len(self._tries) > KEPT_MAX:
-            self._tries.popitem(last=False)
+        _keep(self._tries, what, (failures + 1, until))
 
     def forget(self, what: str) -> None:
         """It has succeeded."""
@@ -151,19 +159,13 @@ class Dialler:
     def _leave_alone(self, peer_id: str) -> None:
         """Until it is met: libp2p keeps its addresses, and would dial them with each call."""
         if not any(met == peer_id for met, _ in self._proved):
-            self._p2p.unmet[peer_id] = None
-            if len(self._p2p.unmet) > KEPT_MAX:
-                self._p2p.unmet.popitem(last=False)
+            _keep(self._p2p.unmet, peer_id, None)
 
     def _prove(self, peer_id: str, address: Address) -> None:
         self._p2p.unmet.pop(peer_id, None)
         seen = peer_id, _place_of(address)
-        if not all(seen):
-            return
-        self._proved[seen] = True
-        self._proved.move_to_end(seen)
-        if len(self._proved) > KEPT_MAX:
-            self._proved.popitem(last=False)
+        if all(seen):
+            _keep(self._proved, seen, True)
 
 
 def network_of(address: Address) -> Network:

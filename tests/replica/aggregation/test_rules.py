@@ -37,10 +37,7 @@ def bounded(
 
 
 def average(
-    found: Rule,
-    vectors: np.ndarray,
-    weights: Sequence[float] | None = None,
-    size: int = 1000,
+    found: Rule, vectors: np.ndarray, weights: Sequence[float] | None = None, size: int = 1000
 ) -> np.ndarray:
     return torch.cat(list(found.average(bounded(vectors, weights, size)))).numpy()
 
