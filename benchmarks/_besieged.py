@@ -23,7 +23,7 @@ from torch import Tensor
 from dupt_swarm.learning.batches import Batches, Blocks
 from dupt_swarm.learning.strategies.flat import standing_at
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.oracle.judge import accepts
+from dupt_swarm.oracle.judge import GROUPS, accepts
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.next_state import NextState
@@ -140,13 +140,14 @@ class Swarm:
         accepted = self.siege.attackers
         with self._timed("voting", len(self.learners)):
             for learner, blocks in zip(self.learners, self.held_out, strict=True):
-                before, found = (loss(learner, state.anchor, blocks) for state in (self.state, after))
+                before, found = (losses(learner, state.anchor, blocks) for state in (self.state, after))
                 accepted += accepts(before, found)
         return 2 * accepted > len(self.learners) + self.siege.attackers
 
 
 @torch.no_grad()
-def loss(learner: Learner, parameters: Tensor, blocks: list[Blocks]) -> float:
-    """The mean loss of the blocks in nats per token; the learner's own parameters are as before."""
+def losses(learner: Learner, parameters: Tensor, blocks: list[Blocks]) -> list[float]:
+    """Of each group of blocks, in nats per token; the learner's own parameters are as before."""
     with standing_at(parameters, learner.parameters):
-        return fmean(float(learner.model(inputs, targets)) for inputs, targets in blocks)
+        found = [float(learner.model(inputs, targets)) for inputs, targets in blocks]
+    return [fmean(found[number::GROUPS]) for number in range(GROUPS)]

@@ -76,7 +76,8 @@ class Bench:
         """Tokens of the shortest round that is judged by so many blocks."""
         return int(blocks * self.context / TOKENS_RATIO) + 1
 
-    def _measure(self, blocks: int) -> float:
+    def _measure(self, blocks: int, first: int) -> float:
+        del first  # each batch is drawn anew
         batches = (self._batch(min(BATCH, blocks)) for _ in range(0, blocks, BATCH))
         return evaluate(self.model, batches, np.ones(VOCABULARY, np.int64), CPU).loss_nats
 

@@ -7,6 +7,7 @@ worse model.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Sequence
 
 from torch import nn
@@ -18,7 +19,9 @@ from dupt_swarm.optimizer.collaborative import State
 # Of the tokens that were trained on since the last round, so many are read at most, for a third of the work.
 TOKENS_RATIO = 0.03
 BLOCKS = (16, 8, 4)  # fewer tell too little
+GROUPS = 4  # of blocks, each with a loss of its own: how far these lie apart tells what chance does
 MARGIN = 0.01  # members' texts differ, and so does what a good round does for each
+ERRORS, CHANCE = 2.0, 0.05  # standard errors that may be chance, and the most that they allow, of the loss
 
 
 class Judge:
@@ -28,7 +31,7 @@ class Judge:
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], context_length: int, measure: Callable[[int], float]
+        self, parameters: Sequence[nn.Parameter], context_length: int, measure: Callable[[int, int], float]
     ) -> None:
         """Begin.
 
@@ -36,10 +39,10 @@ class Judge:
             parameters: of the model.
             context_length: tokens of a block.
             measure: the loss of the model, with the values that its parameters have, on so many held-out
-                blocks, in nats per token; the same blocks each time.
+                blocks, the first of which is the second argument, in nats per token; the same each time.
         """
         self._parameters, self._context_length, self._measure = parameters, context_length, measure
-        self._known: dict[tuple[str, int], float] = {}
+        self._known: dict[tuple[str, int], list[float]] = {}
 
     def __call__(self, tokens: int, before: State, after: State) -> bool:
         """See `optimizer.collaborative.Judge`."""
@@ -48,24 +51,31 @@ class Judge:
         if not blocks:
             return True
         try:
-            usual, found = (self._loss(state, blocks) for state in (before, after))
+            usual, found = (self._losses(state, blocks) for state in (before, after))
         except Abandoned:
             return True
         self._known = {(before[0], blocks): usual, (after[0], blocks): found}
         return accepts(usual, found)
 
-    def _loss(self, state: State, blocks: int) -> float:
-        """Mostly, the state before a round is the one after the last."""
+    def _losses(self, state: State, blocks: int) -> list[float]:
+        """Of each group. Mostly, the state before a round is the one after the last."""
         digest, anchor = state
         if (digest, blocks) in self._known:
             return self._known[digest, blocks]
+        size = blocks // GROUPS
         with standing_at(anchor, self._parameters):
-            return self._measure(blocks)
+            return [self._measure(size, number * size) for number in range(GROUPS)]
 
 
-def accepts(before: float, after: float) -> bool:
-    """Whether a round may lead from a state with the loss ``before`` to one with the loss ``after``.
+def accepts(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether a round may lead from a state with the losses ``before`` to one with the losses ``after``.
 
-    Both in nats per token, of the same held-out text.
+    Each in nats per token, of the same groups of held-out text, at least two. Where a group has few tokens to
+    foretell, such as masked ones, the losses rise and fall by chance by more than a good round changes them.
     """
-    return math.isfinite(after) and after <= before * (1 + MARGIN)
+    rises = [new - old for old, new in zip(before, after, strict=True)]
+    if not all(math.isfinite(rise) for rise in rises):
+        return False
+    chance = ERRORS * statistics.stdev(rises) / math.sqrt(len(rises))
+    usual = statistics.fmean(before)
+    return statistics.fmean(rises) <= MARGIN * usual + min(chance, CHANCE * usual)

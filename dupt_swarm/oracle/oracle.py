@@ -362,7 +362,7 @@ def _build_trainer(
     judge = Judge(
         list(model.parameters()),
         manifest.model.context_length,
-        lambda blocks: text.measure(blocks, look, judged_from).loss_nats,
+        lambda blocks, first: text.measure(blocks, look, judged_from + first).loss_nats,
     )
     optimizer = CollaborativeOptimizer(
         model.parameters(), swarm, block_matrices(model), judge, unigrams_of(model)

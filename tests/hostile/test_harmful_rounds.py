@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dupt_swarm import Swarm
 from dupt_swarm.node.messages import RoundResult
-from dupt_swarm.oracle.judge import accepts
+from dupt_swarm.oracle.judge import GROUPS, accepts
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
 from tests.support.saved_models import small_tokenizer
@@ -57,7 +57,8 @@ def end_round(
         while not wait((result,), LOOK_SECONDS).done:
             if candidate := oracle.candidate:
                 digest, anchor = candidate
-                oracle.judge(digest, accepted=accepts(loss(oracle.anchor), loss(anchor)))
+                before, after = ([loss(state)] * GROUPS for state in (oracle.anchor, anchor))
+                oracle.judge(digest, accepted=accepts(before, after))
         return result.result()
 
     cluster.meet()

@@ -18,11 +18,11 @@ class Measured:
     def __init__(self) -> None:
         self.model = nn.Linear(1, 1, bias=False)
         self.model.weight.data.fill_(5.0)
-        self.calls: list[int] = []
+        self.calls: list[tuple[int, int]] = []
         self.judge = Judge(list(self.model.parameters()), CONTEXT, self.measure)
 
-    def measure(self, blocks: int) -> float:
-        self.calls.append(blocks)
+    def measure(self, blocks: int, first: int) -> float:
+        self.calls.append((blocks, first))
         return float((self.model.weight.detach() - 2.0).abs())
 
     def accepts(self, before: float, after: float, tokens: int = ENOUGH) -> bool:
@@ -45,7 +45,7 @@ def test_a_state_is_measured_once() -> None:
     """The one after a round is the one before the next."""
     measured = Measured()
     assert measured.accepts(6.0, 5.0) and measured.accepts(5.0, 4.0)
-    assert len(measured.calls) == 3
+    assert measured.calls == 3 * [(4, 0), (4, 4), (4, 8), (4, 12)]
 
 
 @pytest.mark.parametrize(("part", "blocks"), [(1.0, 16), (0.99, 8), (0.51, 8), (0.26, 4), (0.2, None)])
@@ -53,14 +53,14 @@ def test_short_rounds_have_few_blocks(part: float, blocks: int | None) -> None:
     """A few per cent of the tokens that were trained on; where that is too little, all is accepted."""
     measured = Measured()
     assert measured.accepts(4.0, 9.0, int(part * ENOUGH)) == (blocks is None)
-    assert set(measured.calls) == ({blocks} if blocks else set())
+    assert sum(count for count, _ in measured.calls) == 2 * (blocks or 0)
 
 
 def test_a_peer_that_is_told_to_stop_does_not_look() -> None:
     """It accepts, and the model is as before."""
     measured = Measured()
 
-    def abandoned(_: int) -> float:
+    def abandoned(*_: int) -> float:
         raise Abandoned
 
     judge = Judge(list(measured.model.parameters()), CONTEXT, abandoned)
@@ -83,4 +83,18 @@ def test_a_peer_that_is_told_to_stop_does_not_look() -> None:
 )
 def test_a_member_accepts_what_is_hardly_worse(before: float, after: float, expected: bool) -> None:
     """The loss may rise by one per cent; one that is no number is never accepted."""
-    assert accepts(before, after) == expected
+    assert accepts([before, before], [after, after]) == expected
+
+
+@pytest.mark.parametrize(
+    ("rises", "expected"),
+    [
+        ((0.07, 0.06, 0.07, 0.06), False),  # all alike
+        ((0.32, -0.2, 0.32, -0.18), True),  # as much in the mean: chance
+        ((0.9, -0.1, 0.0, 0.0), True),
+        ((2.0, 0.0, 0.0, 0.0), False),  # what is this bad is not accepted as chance
+    ],
+)
+def test_what_may_be_chance_is_accepted(rises: tuple[float, ...], expected: bool) -> None:
+    """Losses of few tokens rise and fall by more than a good round changes them, but not all alike."""
+    assert accepts([5.0] * 4, [5.0 + rise for rise in rises]) == expected

@@ -103,11 +103,11 @@ class LearntFromTables(ABC, Generic[Batch]):
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
-        """See `TrainingObjective`. Each oracle has examples of its own: all begin with the first."""
-        del first
+        """See `TrainingObjective`."""
         length = self._held_out.length_max
         most = held_out_sequences(EXAMPLES_PER_BLOCK * most, parameter_count(model), length, device)
-        return self._measure(model, device, self._held_out, sequences, self._at_once(most), look)
+        begin = self._at_once(EXAMPLES_PER_BLOCK * first)
+        return self._measure(model, device, self._held_out, sequences, self._at_once(most), look, begin)
 
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
@@ -123,11 +123,12 @@ class LearntFromTables(ABC, Generic[Batch]):
         sequences: int,
         most: int,
         look: Look,
+        first: int = 0,
     ) -> Quality:
-        """That of the first ``most`` of ``examples``."""
+        """That of ``most`` of ``examples``, from the ``first`` on."""
         batch_size = self._at_once(sequences)
         count = -(-min(most, len(examples)) // batch_size)
-        return self._quality(model, watched(examples.in_order(batch_size, most), count, look), device)
+        return self._quality(model, watched(examples.in_order(batch_size, most, first), count, look), device)
 
     def _at_once(self, sequences: int) -> int:
         """How many examples have so many sequences."""

@@ -11,7 +11,7 @@ import torch
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.batches import Batches, MixedBatches
 from dupt_swarm.learning.interruptible import Abandoned
-from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives import build_model, tables
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.open import check_data, kind_of
 from dupt_swarm.learning.objectives.scores import evaluate_task
@@ -81,6 +81,12 @@ def test_a_task_is_measured_on_examples_held_out(languages: Path) -> None:
     assert found.loss_nats == pytest.approx(expected.loss, abs=1e-5)
     assert (found.accuracy, found.bits_per_byte) == (expected.accuracy, None)
     assert (opened.size, opened.unit) == (len(train), "examples")
+    assert opened.measure_held_out(model, CPU, 7, 64, no_look, 5).loss_nats == pytest.approx(found.loss_nats)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "EXAMPLES_PER_BLOCK", 4)
+        part = opened.measure_held_out(model, CPU, 3, 1, no_look, 2)
+    others = evaluate_task(model, [held_out.batch([place % len(held_out) for place in range(8, 12)])], CPU)
+    assert part.counts == {"examples": 4} and part.loss_nats == pytest.approx(others.loss, abs=1e-5)
     every = opened.measure_all(model, CPU, 7, None, no_look)
     assert every.counts == {"examples": len(train) + len(held_out)}
     assert opened.measure_all(model, CPU, 7, 9, no_look).counts == {"examples": 9}
