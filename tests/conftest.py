@@ -55,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     `make test-system` has the daemon as it comes.
     """
+    gc.disable()  # until all is imported: nothing of that is garbage
     mark()
     start_by(Program, *STARTERS)
     worker = getattr(config, "workerinput", None)
@@ -76,10 +77,12 @@ def pytest_report_header() -> str:
     return f"random numbers: DUPT_TEST_SEED={SEED}"
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
     """What has been imported stays: looking for garbage in it after each test would take its time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

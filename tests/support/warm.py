@@ -252,6 +252,7 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
     code = 1
     try:
         gc.freeze()  # what the parent has is not ours to finalise, nor to end
+        gc.enable()
         atexit._clear()
         if start["new_session"]:
             os.setsid()
