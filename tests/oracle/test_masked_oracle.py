@@ -1,6 +1,5 @@
 """Oracles train an encoder together, each on text of its own, in a real swarm."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 from tests.support.encoders import encoder_manifest, encoder_tokenizer, manual_in
-from tests.support.sessions import train_in_sessions
+from tests.support.sessions import train_in_sessions, training
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
@@ -50,7 +49,7 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
     manifest, data = manifest_of(), TOKENIZER.to_bytes()
     texts = [manual_in(tmp_path / f"text {letters}", *letters) for letters in ("ab", "cd", "ef", "lm")]
     create = Swarm.create(manifest, data, weights(manifest), tmp_path / "first", settings("bootstrap"))
-    with create as first, ThreadPoolExecutor(3) as pool:
+    with create as first:
         own = [tmp_path / name for name in ("one", "two", "three")]
         swarms = [Swarm.join(first.addresses, folder, settings(name=folder.name)) for folder in own]
         oracles = [
@@ -58,8 +57,9 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
         ]
         for oracle in oracles:  # nobody begins before the others are there
             wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 3)  # type: ignore[misc]
-        for run in [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]:
-            run.result(timeout=120)
+        with training(oracles) as runs:
+            for run in runs:
+                run.result(timeout=120)
         ended = [oracle.status() for oracle in oracles]
         audited = audit(first.addresses)
         with Swarm.join(first.addresses, tmp_path / "judge", settings("evaluator")) as judging:

@@ -3,7 +3,6 @@
 import hashlib
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from dupt_swarm.oracle.oracle import Oracle, publishable
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from tests.support.contributions import put
-from tests.support.sessions import Recorder, train_in_sessions
+from tests.support.sessions import Recorder, train_in_sessions, training
 from tests.support.tiny import reduced_tables, settings, tiny_manifest
 from tests.support.waiting import wait_until
 
@@ -198,33 +197,32 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
         Swarm.join(first.addresses, tmp_path / "resting", settings(name="resting")) as resting,
         Swarm.join(first.addresses, tmp_path / "working", settings()) as working,
-        ThreadPoolExecutor(1) as pool,
     ):
         oracle = Oracle(resting, OracleSettings(corpus, device="cpu", held_out_blocks=2))
         recorder = Recorder(oracle, steps=10**6)
         oracle.pause()
-        run = pool.submit(oracle.run, lambda _status: None)
-        wait_until(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
-        model = GPT(manifest.model)
-        optimizer = CollaborativeOptimizer(model.parameters(), working)
-        tokens = torch.zeros((4, manifest.model.context_length), dtype=torch.int64)
-        while working.state.round < 2:
-            model(tokens, tokens).backward()
-            optimizer.step(tokens=tokens.numel())
-        assert optimizer.failed_rounds == 0
-        wait_until(lambda: resting.state == working.state)
-        assert (oracle.status().state, recorder.losses) == ("paused", [])
-        assert oracle.status().contributed_tokens == 0
+        with training([oracle]) as [run]:
+            wait_until(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
+            model = GPT(manifest.model)
+            optimizer = CollaborativeOptimizer(model.parameters(), working)
+            tokens = torch.zeros((4, manifest.model.context_length), dtype=torch.int64)
+            while working.state.round < 2:
+                model(tokens, tokens).backward()
+                optimizer.step(tokens=tokens.numel())
+            assert optimizer.failed_rounds == 0
+            wait_until(lambda: resting.state == working.state)
+            assert (oracle.status().state, recorder.losses) == ("paused", [])
+            assert oracle.status().contributed_tokens == 0
 
-        followed = working.state.round
-        working.close()
-        wait_until(lambda: len(resting.view.oracles) == 1)
-        oracle.resume()
-        wait_until(lambda: recorder.losses)
-        oracle.finish()
-        run.result(timeout=60)
-        assert oracle.status().contributed_tokens > 0
-        assert resting.state.round > followed
+            followed = working.state.round
+            working.close()
+            wait_until(lambda: len(resting.view.oracles) == 1)
+            oracle.resume()
+            wait_until(lambda: recorder.losses)
+            oracle.finish()
+            run.result(timeout=60)
+            assert oracle.status().contributed_tokens > 0
+            assert resting.state.round > followed
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -238,12 +236,10 @@ def test_an_oracle_leaves_the_machine_to_others(
     with (
         Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
         Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
-        ThreadPoolExecutor(1) as pool,
     ):
         oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, when_idle=True))
         recorder = Recorder(oracle, steps=10**6)
-        run = pool.submit(oracle.run, lambda _status: None)
-        try:
+        with training([oracle]):
             wait_until(lambda: recorder.losses)
             others.set()
             wait_until(lambda: oracle.status().waits)
@@ -252,9 +248,6 @@ def test_an_oracle_leaves_the_machine_to_others(
             others.clear()
             wait_until(lambda: len(recorder.losses) > steps)
             assert not oracle.status().waits
-        finally:
-            oracle.stop()
-        run.result(timeout=60)
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -267,22 +260,20 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
         Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
         Swarm.join(first.addresses, tmp_path / "honest", settings()) as honest,
         Swarm.join(first.addresses, tmp_path / "hostile", settings()) as hostile,
-        ThreadPoolExecutor(1) as pool,
     ):
         oracle = Oracle(honest, OracleSettings(corpus, device="cpu", held_out_blocks=2))
         hostile.publish(RecordUpdate(state="training", round_tokens=6_400), now=True)
-        run = pool.submit(oracle.run, lambda _status: None)
-        wait_until(lambda: hostile.view.companions(hostile.state.digest, hostile.peer_id))
         # So much that it does harm whatever part of the average it has: the oracle trains on meanwhile.
         noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, manifest)
         before = hostile.state
-        averaging = hostile.average(noise, 6_400)
-        wait_until(lambda: oracle.status().last_round)
-        status = oracle.status()
-        oracle.stop()
+        with training([oracle]):
+            # Not before, or it would end the round alone where the oracle trains slowly.
+            wait_until(lambda: "averaging" in [each.record.state for each in hostile.view.oracles])
+            averaging = hostile.average(noise, 6_400)
+            wait_until(lambda: oracle.status().last_round)
+            status = oracle.status()
         hostile.cancel_average()  # it waits for one who agrees
         averaging.result()
-        run.result(timeout=60)
         assert status.last_round is not None
         assert status.last_round.reason == "rejected"
         assert honest.state == before

@@ -1,6 +1,5 @@
 """Oracles with pairs of texts of their own learn to write one for the other together, in a real swarm."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import OracleSettings
 from tests.support.pairs import sentences, seq2seq_tables
-from tests.support.sessions import train_in_sessions
+from tests.support.sessions import train_in_sessions, training
 from tests.support.tasks import write_lines
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
@@ -56,13 +55,14 @@ def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
     create = Swarm.create(
         manifest, tokenizer.to_bytes(), parameters, tmp_path / "first", settings("bootstrap")
     )
-    with create as first, ThreadPoolExecutor(3) as pool:
+    with create as first:
         swarms = [Swarm.join(first.addresses, tmp_path / f"own{n}", settings()) for n in range(3)]
         oracles = [Oracle(swarm, settings_for(tmp_path, n, rounds=3)) for n, swarm in enumerate(swarms)]
         for oracle in oracles:  # none begins before the others are there
             wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 3)  # type: ignore[misc]
-        for run in [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]:
-            run.result(timeout=120)
+        with training(oracles) as runs:
+            for run in runs:
+                run.result(timeout=120)
         statuses = [oracle.status() for oracle in oracles]
         digests = {swarm.state.digest for swarm in swarms}
         audited = audit(first.addresses)

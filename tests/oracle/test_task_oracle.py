@@ -1,6 +1,5 @@
 """Oracles with labelled examples of their own fine-tune a model together, in a real swarm."""
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from dupt_swarm.oracle.status import Status
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 from tests.support.saved_models import write_model
-from tests.support.sessions import train_in_sessions
+from tests.support.sessions import train_in_sessions, training
 from tests.support.tasks import two_languages, write_lines
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
@@ -59,7 +58,7 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
     manifest, tokenizer, state = beginning(tmp_path)
     unseen = examples(tmp_path, "unseen", seed=99)
     create = Swarm.create(manifest, tokenizer, state.parameters, tmp_path / "first", settings("bootstrap"))
-    with create as first, ThreadPoolExecutor(2) as pool:
+    with create as first:
         own = [tmp_path / name for name in ("one", "two")]
         swarms = [Swarm.join(first.addresses, folder, settings(name=folder.name)) for folder in own]
         oracles = [
@@ -68,9 +67,9 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
         ]
         for oracle in oracles:  # neither begins before the other is there
             wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 2)  # type: ignore[misc]
-        runs = [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]
-        for run in runs:
-            run.result(timeout=120)
+        with training(oracles) as runs:
+            for run in runs:
+                run.result(timeout=120)
         together = [oracle.status() for oracle in oracles]
         assert all(swarm.handed_over for swarm in swarms)
         wait_until(lambda: any(peer.record.heldout_accuracy is not None for peer in first.view.oracles))

@@ -1,6 +1,8 @@
-"""An oracle that is stopped and started again, and the losses of its steps."""
+"""Oracles that train beside a test, or are stopped and started again, and the losses of their steps."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
@@ -30,6 +32,21 @@ class Recorder:
         if len(self.losses) == self._steps:
             self._oracle.stop()
         return step
+
+
+@contextmanager
+def training(oracles: Sequence[Oracle]) -> Iterator[list[Future[None]]]:
+    """They train until they have done what they shall, or the block ends, be it by an error."""
+    with ThreadPoolExecutor(len(oracles)) as pool:
+        runs = [pool.submit(oracle.run, lambda _status: None) for oracle in oracles]
+        try:
+            yield runs
+        finally:
+            for oracle, run in zip(oracles, runs, strict=True):
+                if not run.done():
+                    oracle.stop()
+    for run in runs:
+        run.result()  # raises what it has raised
 
 
 def train_in_sessions(
