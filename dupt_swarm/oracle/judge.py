@@ -22,6 +22,7 @@ BLOCKS = (16, 8, 4)  # fewer tell too little
 GROUPS = 4  # of blocks, each with a loss of its own: how far these lie apart tells what chance does
 MARGIN = 0.01  # members' texts differ, and so does what a good round does for each
 ERRORS, CHANCE = 2.0, 0.05  # standard errors that may be chance, and the most that they allow, of the loss
+LITTLE = 1.0  # nats; a smaller loss counts as so much: of a text known by heart, chance makes a multiple
 
 
 class Judge:
@@ -77,5 +78,5 @@ def accepts(before: Sequence[float], after: Sequence[float]) -> bool:
     if not all(math.isfinite(rise) for rise in rises):
         return False
     chance = ERRORS * statistics.stdev(rises) / math.sqrt(len(rises))
-    usual = statistics.fmean(before)
+    usual = max(LITTLE, statistics.fmean(before))
     return statistics.fmean(rises) <= MARGIN * usual + min(chance, CHANCE * usual)

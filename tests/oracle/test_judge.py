@@ -79,10 +79,12 @@ def test_a_peer_that_is_told_to_stop_does_not_look() -> None:
         (3.0, INF, False),
         (3.0, -INF, False),
         (NAN, 3.0, False),
+        (0.002, 0.009, True),
+        (0.002, 0.013, False),
     ],
 )
 def test_a_member_accepts_what_is_hardly_worse(before: float, after: float, expected: bool) -> None:
-    """The loss may rise by one per cent; one that is no number is never accepted."""
+    """The loss may rise by one per cent, or a hundredth of a nat; one that is no number is not accepted."""
     assert accepts([before, before], [after, after]) == expected
 
 
