@@ -40,7 +40,7 @@ from dupt_swarm.replica.link import (
 from dupt_swarm.replica.signed import as_text, sign
 from dupt_swarm.replica.signed_words import W, Words
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, first_state, link_of
+from tests.support.deciders import Decider, first_state
 from tests.support.held_loop import assert_not_held
 from tests.support.lies import keys_by_id, said
 from tests.support.signed_records import id_of
@@ -93,7 +93,7 @@ async def end(peers: list[Decider]) -> list[Ended]:
 
 def assert_left(peers: list[Decider], ended: list[Ended]) -> None:
     """By one strong link, with what they have brought, to a state that all have; none of them is accused."""
-    link = link_of(ended)
+    [link] = {each.link for each in ended}
     assert not link.choice.weak
     assert set(link.choice.makers) == {each.peer_id for each in peers}
     assert {each.computed.after.digest for each in ended if each.computed} == {link.after}

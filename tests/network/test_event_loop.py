@@ -24,7 +24,7 @@ from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.settings import NodeSettings
 from tests.support.contributions import encoded, put
-from tests.support.deciders import link_of, open_deciders
+from tests.support.deciders import open_deciders
 from tests.support.loopback import LOOPBACK
 from tests.support.memory import leave
 from tests.support.tiny import reduced_tables
@@ -153,7 +153,7 @@ def test_a_round_without_passes_on_the_loop(
                 assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
                 assert passes.elsewhere >= 2
                 found = [each for each in ended if each is not None]
-                link = link_of(found)
+                [link] = {each.link for each in found}
                 assert [each.computed and each.computed.after.digest for each in found] == [link.after] * 2
                 assert set(link.choice.makers) == {peer.peer_id for peer in peers}
             finally:

@@ -20,7 +20,7 @@ from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.codec import part_sizes
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Link, Word
+from dupt_swarm.replica.link import Word
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -183,10 +183,3 @@ async def open_deciders(
     for each in deciders:
         each.reach(state, [other.peer_id for other in deciders])
     return deciders, state
-
-
-def link_of(ended: Iterable[Ended]) -> Link:
-    """The link by which all have left: links of two ballots differ, but choose the same."""
-    links = [each.link for each in ended]
-    assert len({(link.state, link.choice, link.after) for link in links}) == 1
-    return links[0]

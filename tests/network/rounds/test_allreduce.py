@@ -27,7 +27,7 @@ from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Choice, Promise
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
-from tests.support.deciders import Decider, first_state, link_of, open_deciders, state_of, step
+from tests.support.deciders import Decider, first_state, open_deciders, state_of, step
 from tests.support.tiny import reduced_tables
 from tests.support.vectors import decode_parts, encode_parts
 
@@ -284,7 +284,7 @@ def test_all_get_the_same_average(deciders, manifest, contributions, hidden) -> 
                     for each, values, tokens in zip(peers, contributions, weights, strict=True)
                 )
             )
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert set(link.counted) == {each.peer_id for each in peers}
             assert link.ballot == 0 or hidden
             assert {state_of(each).digest for each in ended} == {link.after}
@@ -471,7 +471,7 @@ def test_a_peer_that_lies_in_a_round_is_left_out(deciders, manifest, contributio
                 for each, values in zip(peers, contributions, strict=True)
             ]
             ended = await asyncio.gather(*tasks[:2])
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert not link.choice.weak
             assert [state_of(each).swarm_tokens for each in ended] == [20_000] * 2
             assert_is_mean(average_of(ended[0], manifest), contributions[:2], [10_000] * 2)

@@ -12,7 +12,7 @@ import torch
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth, TokenBucket
 from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, link_of, open_deciders, state_of
+from tests.support.deciders import Decider, open_deciders, state_of
 from tests.support.tiny import reduced_tables
 
 NUMEL = 4_000_000  # 16 parts
@@ -190,7 +190,7 @@ def test_an_exchange_that_takes_too_long(deciders, manifest) -> None:
                     await give_up(peers, tasks)
                 else:
                     ended = await asyncio.gather(*tasks)
-                    link = link_of(ended)
+                    [link] = {each.link for each in ended}
                     assert link.choice.makers == (peers[1].peer_id,)
                     assert {state_of(each).digest for each in ended} == {link.after}
                 await asyncio.sleep(0.1)

@@ -20,7 +20,7 @@ from dupt_swarm.replica.electorate import PROBATION_ROUNDS
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, link_of, open_deciders
+from tests.support.deciders import Decider, open_deciders
 
 NUMEL = 3_000
 
@@ -69,7 +69,7 @@ def test_several_rounds(deciders) -> None:
                 ended = await asyncio.gather(
                     *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
                 )
-                link = link_of(ended)
+                [link] = {each.link for each in ended}
                 assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
                 assert set(link.choice.makers) == everybody and not link.dropped
                 assert 2 <= len(link.makers) <= 3
@@ -102,7 +102,7 @@ def test_rounds_of_an_all_reduce(deciders, manifest) -> None:
                 ended = await asyncio.gather(
                     *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
                 )
-                link = link_of(ended)
+                [link] = {each.link for each in ended}
                 assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
                 assert set(link.choice.makers) == everybody
                 [after] = {each.computed.after.digest for each in ended if each.computed is not None}
@@ -140,7 +140,7 @@ def test_one_dies_in_an_all_reduce(deciders, manifest, first: bool) -> None:
             ending = asyncio.create_task(dying.end(values(0, numel)))
             ended = await asyncio.gather(*(each.end(values(1, numel)) for each in others))
             assert dead.is_set()
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert set(link.choice.makers) == {each.peer_id for each in others}
             assert link.ballot > 0 and not link.choice.weak
             ending.cancel()
@@ -166,7 +166,7 @@ def test_newcomers_bring_and_do_not_decide(deciders) -> None:
     async def scenario() -> None:
         async with deciders(3, electing=1) as (peers, _):
             ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert link.makers == {peers[0].peer_id}
             assert set(link.choice.makers) == {each.peer_id for each in peers}
             after = ended[2].computed.after
@@ -203,7 +203,7 @@ def test_a_coordinator_that_is_silent(deciders) -> None:
             silent.deciding.rest()
             silent.seen.refused = {each.peer_id for each in others}
             ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(others)))
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert link.ballot > 0 and not link.choice.weak
             silent.seen.refused.clear()
             silent.deciding._desks.clear()
@@ -320,7 +320,7 @@ def test_what_does_harm_is_refused(deciders) -> None:
 
                 each.deciding.accepts = accepts
             ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert newcomer not in link.choice.makers and link.ballot > 0
             assert not any(each.proofs for each in peers)
 
@@ -367,7 +367,7 @@ def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
             one.reach(state, everybody)
             assert one.deciding.present.round.ballots.ballot > before.promise.ballot
             ended = await asyncio.gather(one.end(values(3)), *ending[1:])
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert link.after == before.acceptance.after
             assert [each.proofs for each in peers] == [[]] * 3
             ending[0].cancel()

@@ -14,7 +14,7 @@ from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, link_of, open_deciders, state_of, step
+from tests.support.deciders import Decider, open_deciders, state_of, step
 
 NUMEL = 300_000
 WEIGHTS = (10_000, 20_000, 5_000)
@@ -77,7 +77,7 @@ def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, contribu
     async def scenario() -> None:
         async with sharing(make_sharing(), hidden=(1, 2)) as (peers, _):
             ended = await end_all(peers, contributions)
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert set(link.counted) == {each.peer_id for each in peers} and not link.choice.weak
             assert {state_of(each).swarm_tokens for each in ended} == {35_000}
             for each in peers:
@@ -142,7 +142,7 @@ def test_a_peer_that_gives_its_contribution_to_nobody_is_left_out(
             miser = peers[2].peer_id
             peers[2].blobs._shelves.clear()
             ended = await end_all(peers, contributions)
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
             assert miser not in link.counted and not link.choice.weak
             assert {state_of(each).digest for each in ended} == {link.after}
@@ -182,7 +182,7 @@ def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, c
                 for each, values, tokens in zip((*others, silent), contributions, WEIGHTS, strict=True)
             ]
             ended = await asyncio.gather(*tasks[:2])
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert {state_of(each).digest for each in ended} == {link.after}
             assert link.makers == {each.peer_id for each in others} and not link.choice.weak
             if not first:
@@ -206,7 +206,7 @@ def test_what_is_not_what_its_maker_has_signed_for_is_left_out(sharing, make_sha
 
             liar.context.exchange.prepare = with_more_tokens
             ended = await end_all(peers, contributions)
-            link = link_of(ended)
+            [link] = {each.link for each in ended}
             assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
             assert {state_of(each).digest for each in ended} == {link.after}
 

@@ -13,7 +13,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, link_of, open_deciders
+from tests.support.deciders import Decider, open_deciders
 from tests.support.turncoats.orders import SpokenOrders
 
 NUMEL = 3_000
@@ -68,8 +68,9 @@ class Camp:
         ended = [each for each in found if each is not None]  # else it was rejected
         assert len(ended) == len(found)
         self._late += [each for each in ending.values() if not each.done()]
-        link = link_of(ended)
+        assert len({(each.link.state, each.link.choice, each.link.after) for each in ended}) == 1
         computed = [each.computed.after for each in ended if each.computed is not None]
+        link = ended[0].link
         link.check(self.state.electorate)
         assert len(computed) == len(ended) and {each.digest for each in computed} == {link.after}
         assert all(torch.equal(each.anchor, computed[0].anchor) for each in computed)
