@@ -54,12 +54,14 @@ class Encoded(ABC, Generic[Batch]):
         """The length of the longest sequence."""
         return max(len(sequence) for sequences in self.sequences for sequence in sequences)
 
-    def in_order(self, batch_size: int, most: int | None = None, first: int = 0) -> Iterator[Batch]:
-        """All examples once, or ``most`` from the ``first`` on, counted around the end, in batches."""
-        count = len(self) if most is None else min(most, len(self))
-        for start in range(0, count, batch_size):
-            places = range(start, min(start + batch_size, count))
-            yield self.batch([(first + place) % len(self) for place in places])
+    def in_order(self, batch_size: int) -> Iterator[Batch]:
+        """All examples once, in batches."""
+        for start in range(0, len(self), batch_size):
+            yield self.batch(range(start, min(start + batch_size, len(self))))
+
+    def some(self, most: int, first: int = 0) -> Self:
+        """At most so many of them, from the ``first`` on, counted around the end."""
+        return self._select([(first + place) % len(self) for place in range(min(most, len(self)))])
 
     def split(self, seed: int) -> tuple[Self, Self]:
         """Those to train on, and about a tenth that is held out, at least one; equal ones stay together.

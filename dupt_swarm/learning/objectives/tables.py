@@ -106,29 +106,23 @@ class LearntFromTables(ABC, Generic[Batch]):
         """See `TrainingObjective`."""
         length = self._held_out.length_max
         most = held_out_sequences(EXAMPLES_PER_BLOCK * most, parameter_count(model), length, device)
-        begin = self._at_once(EXAMPLES_PER_BLOCK * first)
-        return self._measure(model, device, self._held_out, sequences, self._at_once(most), look, begin)
+        chosen = self._held_out.some(self._at_once(most), self._at_once(EXAMPLES_PER_BLOCK * first))
+        return self._measure(model, device, chosen, sequences, look)
 
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
         """See `TrainingObjective`."""
-        return self._measure(model, device, self.examples, sequences, most or len(self.examples), look)
+        chosen = self.examples.some(most) if most else self.examples
+        return self._measure(model, device, chosen, sequences, look)
 
     def _measure(
-        self,
-        model: nn.Module,
-        device: torch.device,
-        examples: Encoded[Batch],
-        sequences: int,
-        most: int,
-        look: Look,
-        first: int = 0,
+        self, model: nn.Module, device: torch.device, examples: Encoded[Batch], sequences: int, look: Look
     ) -> Quality:
-        """That of ``most`` of ``examples``, from the ``first`` on."""
+        """That of ``examples``."""
         batch_size = self._at_once(sequences)
-        count = -(-min(most, len(examples)) // batch_size)
-        return self._quality(model, watched(examples.in_order(batch_size, most, first), count, look), device)
+        count = -(-len(examples) // batch_size)
+        return self._quality(model, watched(examples.in_order(batch_size), count, look), device)
 
     def _at_once(self, sequences: int) -> int:
         """How many examples have so many sequences."""
