@@ -45,8 +45,8 @@ def training(oracles: Sequence[Oracle]) -> Iterator[list[Future[None]]]:
             for oracle, run in zip(oracles, runs, strict=True):
                 if not run.done():
                     oracle.stop()
-    for run in runs:
-        run.result()  # raises what it has raised
+        for run in runs:
+            run.result(timeout=60)  # raises what it has raised
 
 
 def train_in_sessions(
