@@ -35,6 +35,8 @@ from tests.support.loopback import LOOPBACK
 from tests.support.stranger import call_raw, stranger_beside
 
 AT_ONCE = 30
+# What takes long does so each time; what also waits for memory, which a crowded host is slow to give, does not.
+TRIES = 20
 TOKENIZER = b"{}"
 STREAMS = {"Exchange.rpc_chunks", "Reducers.rpc_aggregate_part"}  # other tests have these
 OF_OTHER_SWARMS = {"ByInvitation.rpc_present"}
@@ -174,15 +176,13 @@ def test_the_worst_shapes(manifest, tmp_path, identities, monkeypatch) -> None:
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_reading(name: str) -> None:
     """No request or reply in its worst shape takes long to be read or refused, in a thread or not."""
-    method, longest = METHODS[name], 0.0
+    method, limit = METHODS[name], limit_here()
     kinds = [(method.request, method.bounds.request)]
     if isinstance(method, Method):
         kinds.append((method.reply, method.bounds.reply))
     for kind, size in kinds:
         for data in worst_shapes(size):
-            # The shorter of two: the first also waits for memory, which a crowded host is slow to give.
-            longest = max(longest, min(seconds_of(kind.read, data) for _ in range(2)))
-    assert longest < limit_here()
+            assert any(seconds_of(kind.read, data) < limit for _ in range(TRIES)), data[:40]
 
 
 @pytest.mark.usefixtures("everybody_is_a_member")
