@@ -60,7 +60,7 @@ def test_updates_are_those_computed_by_hand(shape: tuple[int, int]) -> None:
 def test_singular_values_become_equal(shape: tuple[int, int]) -> None:
     """Whatever their size, all singular values of a step lie around 1, and its singular vectors stay."""
     gradient = random(*shape) * 1e-4
-    step = orthogonal(gradient)
+    [step] = orthogonal(gradient[None])
     assert step.dtype == torch.float32
     values = torch.linalg.svdvals(step)
     assert 0.6 < float(values.min()) <= float(values.max()) < 1.3
