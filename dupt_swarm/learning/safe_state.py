@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,54 @@ from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import CheckpointError, FileError
 
 
-def write_tree(path: Path, tree: object) -> None:
-    """Write ``tree`` to ``path``, whole or not at all; durable as soon as its folder is a checkpoint.
+@dataclass(frozen=True)
+class Packed:
+    """A tree, ready to be written.
+
+    Attributes:
+        skeleton: JSON, in which a tensor is a name.
+        tensors: by that name, in the main memory.
+    """
+
+    skeleton: str
+    tensors: dict[str, Tensor]
+
+
+def pack(tree: object, *, copy: bool = False) -> Packed:
+    """``tree``, ready to be written; as a ``copy`` it stays as it is, whatever becomes of the tensors.
 
     Args:
-        path: its folder exists.
         tree: dicts (keys are strings or integers), lists and tuples of tensors, numbers, strings, booleans
             and None. Tensors keep dtype and shape; each is stored by itself, even if some share memory.
+        copy: on a GPU's tensors it makes no difference.
 
     Raises:
-        CheckpointError: the disk is full or the folder cannot be written; ``path`` is as before.
         TypeError: the tree holds something else.
     """
     tensors: dict[str, Tensor] = {}
-    skeleton = json.dumps(_pack(tree, tensors))
+    skeleton = json.dumps(_pack(tree, tensors, copy))
     _part_memory(tensors)
+    return Packed(skeleton, tensors)
+
+
+def write_tree(path: Path, tree: object) -> None:
+    """Write ``tree`` to ``path`` at once; see `pack` and `write_packed`."""
+    write_packed(path, pack(tree))
+
+
+def write_packed(path: Path, packed: Packed) -> None:
+    """Write a tree to ``path``, whole or not at all; durable as soon as its folder is a checkpoint.
+
+    Other threads go on meanwhile.
+
+    Args:
+        path: its folder exists.
+        packed: the tree.
+
+    Raises:
+        CheckpointError: the disk is full or the folder cannot be written; ``path`` is as before.
+    """
+    skeleton, tensors = packed.skeleton, packed.tensors
     metadata = {"skeleton": skeleton, "crc32": str(_checksum(skeleton, tensors))}
     try:
         write_atomically(path, lambda temporary: save_file(tensors, temporary, metadata), durable=False)
@@ -59,22 +93,22 @@ def read_tree(path: Path) -> Any:
         ) from error
 
 
-def _pack(tree: object, tensors: dict[str, Tensor]) -> object:
+def _pack(tree: object, tensors: dict[str, Tensor], copy: bool) -> object:
     """The JSON form of ``tree``: containers and tensors become ``{kind: content}``, leaves stay."""
     match tree:
         case Tensor():
             name = str(len(tensors))
-            tensors[name] = tree.detach().cpu().contiguous()
+            tensors[name] = tree.detach().to("cpu", copy=copy).contiguous()
             return {"tensor": name}
         case dict():
             for key in tree:
                 if type(key) not in (str, int):
                     raise TypeError(f"a tree's keys are strings or integers, not {key!r}")
-            return {"dict": [[key, _pack(value, tensors)] for key, value in tree.items()]}
+            return {"dict": [[key, _pack(value, tensors, copy)] for key, value in tree.items()]}
         case list():
-            return {"list": [_pack(value, tensors) for value in tree]}
+            return {"list": [_pack(value, tensors, copy) for value in tree]}
         case tuple():
-            return {"tuple": [_pack(value, tensors) for value in tree]}
+            return {"tuple": [_pack(value, tensors, copy) for value in tree]}
         case None | bool() | int() | float() | str():
             return tree
     raise TypeError(f"a tree cannot hold {type(tree).__name__}: {tree!r}")

@@ -7,22 +7,45 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dupt_swarm.checkpoint import FINAL_MARK, ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import CheckpointError, NodeError
-from dupt_swarm.learning.safe_state import read_tree, write_tree
+from dupt_swarm.learning.safe_state import Packed, pack, read_tree, write_packed
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.replica.storage import saved_digest
 from dupt_swarm.swarm import Swarm
 
+LOOK_SECONDS = 0.1
+
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Moment:
+    """What a checkpoint holds.
+
+    Attributes:
+        digest: of the swarm's state.
+        position: differs whenever a checkpoint would differ from the one before.
+        own: what only this oracle knows.
+    """
+
+    digest: str
+    position: object
+    own: Packed
+
+
 class Checkpoints:
-    """Writes them, and goes on from the newest; `CollaborativeOptimizer.settle` before each writing."""
+    """Writes them, and goes on from the newest; `CollaborativeOptimizer.settle` before each writing.
+
+    A GPU trains on as soon as there is a copy in the main memory. On a CPU training waits for the disk: it
+    has no memory for a copy, nor cores to spare.
+    """
 
     def __init__(
         self,
@@ -30,25 +53,52 @@ class Checkpoints:
         optimizer: CollaborativeOptimizer,
         trainer: Trainer,
         seconds: float,
-        go_on: Callable[[int, int], bool],
+        look: Callable[[int, int], object],
+        in_a_hurry: Callable[[], bool],
+        *,
+        beside: bool,
     ) -> None:
-        """``seconds`` between two checkpoints; for ``go_on`` see `SwarmFolder.new_checkpoint`."""
+        """``seconds`` between two checkpoints.
+
+        Args:
+            look: called with the bytes done and in all, several times a second while somebody waits.
+            in_a_hurry: whether to leave the rest to the system, see `SwarmFolder.new_checkpoint`; from any
+                thread.
+            beside: whether `write` returns before that is done.
+        """
         self._swarm, self._optimizer, self._trainer = swarm, optimizer, trainer
-        self._seconds, self._go_on = seconds, go_on
+        self._seconds, self._look, self._in_a_hurry = seconds, look, in_a_hurry
         self._written_at = time.monotonic()
         self._written: object = None
+        self._beside, self._writer = beside, ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
+        self._progress = 0, 0
 
     @property
     def due(self) -> bool:
-        """Whether the last one is long enough ago."""
-        return time.monotonic() - self._written_at > self._seconds
+        """Whether the last one is long enough ago, and none is being written."""
+        writing = self._writing is not None and not self._writing.done()
+        return not writing and time.monotonic() - self._written_at > self._seconds
 
     def write(self) -> None:
-        """Write a checkpoint; if that is not possible, a warning says why, and the one before stands."""
-        try:
-            self._write()
-        except (CheckpointError, NodeError) as error:
-            logger.warning("%s; training goes on, and the next round tries again", error)
+        """Write one of this moment.
+
+        If that is not possible, a warning says why, and the one before stands.
+        """
+        self.wait()
+        self._begin(self._try_to_write, copy=self._beside)
+        if not self._beside:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until what was begun is written."""
+        if (writing := self._writing) is None:
+            return
+        while not writing.done():
+            self._look(*self._progress)
+            wait([writing], LOOK_SECONDS)
+        self._writing = None
+        writing.result()
 
     def write_final(self) -> None:
         """Write the last checkpoint: no step follows, so nothing in it reaches the swarm another way.
@@ -56,14 +106,20 @@ class Checkpoints:
         Raises:
             CheckpointError: it cannot be written; the one before is still there.
         """
+        self.wait()
         newest = self._swarm.folder.checkpoint
         if newest is not None and self._written == self._position:
             (newest / FINAL_MARK).touch()
             return
+        self._begin(partial(self._write, final=True), copy=False)
         try:
-            self._write(final=True)
+            self.wait()
         except NodeError as error:
             logger.warning("%s; the checkpoint before stands", error)
+
+    def close(self) -> None:
+        """Wait for the disk; no more is written."""
+        self._writer.shutdown()
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one.
@@ -84,32 +140,46 @@ class Checkpoints:
         self._trainer.load_state_dict(saved["trainer"])
         self._written = self._position
 
-    def _write(self, *, final: bool = False) -> None:
-        self._go_on(0, 0)  # it begins
+    def _begin(self, write: Callable[[_Moment], None], *, copy: bool) -> None:
+        digest = self._swarm.state.digest
+        own = {
+            "state_digest": digest,
+            "optimizer": self._optimizer.state_dict(),
+            "trainer": self._trainer.state_dict(),
+        }
+        self._progress = 0, 0
+        self._writing = self._writer.submit(write, _Moment(digest, self._position, pack(own, copy=copy)))
+
+    def _try_to_write(self, moment: _Moment) -> None:
+        try:
+            self._write(moment)
+        except (CheckpointError, NodeError) as error:
+            logger.warning("%s; training goes on, and the next round tries again", error)
+
+    def _write(self, moment: _Moment, *, final: bool = False) -> None:
         with self._swarm.folder.new_checkpoint(self._go_on) as path, ThreadPoolExecutor(1) as beside:
-            replica = beside.submit(self._save_replica, path)  # the node's work, and at the same time
-            write_tree(
-                path / ORACLE_FILE,
-                {
-                    "state_digest": self._swarm.state.digest,
-                    "optimizer": self._optimizer.state_dict(),
-                    "trainer": self._trainer.state_dict(),
-                },
-            )
-            replica.result()
+            replica = beside.submit(self._save_replica, path, moment.digest)  # the node's work, meanwhile
+            write_packed(path / ORACLE_FILE, moment.own)
+            saved = replica.result()
             if final:
                 (path / FINAL_MARK).touch()
+            elif saved != moment.digest:
+                raise CheckpointError("the swarm went on before its state was in a checkpoint")
         self._swarm.announce_checkpoint()
-        self._written_at, self._written = time.monotonic(), self._position
+        self._written_at, self._written = time.monotonic(), moment.position
 
-    def _save_replica(self, path: Path) -> None:
-        """Between two rounds the replica state stays as it is: then the checkpoint before is linked."""
+    def _go_on(self, done: int, total: int) -> bool:
+        self._progress = done, total
+        return not self._in_a_hurry()
+
+    def _save_replica(self, path: Path, digest: str) -> str:
+        """The digest of what was saved: while the state stays as it is, the checkpoint before is linked."""
         newest = self._swarm.folder.checkpoint
-        if newest is not None and saved_digest(newest / REPLICA_FILE) == self._swarm.state.digest:
+        if newest is not None and saved_digest(newest / REPLICA_FILE) == digest:
             with contextlib.suppress(OSError):  # not every file system has links
                 os.link(newest / REPLICA_FILE, path / REPLICA_FILE)
-                return
-        self._swarm.save_replica(path)
+                return digest
+        return self._swarm.save_replica(path).digest
 
     @property
     def _position(self) -> object:

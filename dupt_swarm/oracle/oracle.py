@@ -107,7 +107,9 @@ class Oracle:
         self._report_to: Callable[[Status], None] = lambda _: None
         self._no_more_rounds = threading.Event()
         self._checkpoints = Checkpoints(
-            swarm, self._optimizer, self._trainer, settings.checkpoint_seconds, self._saving
+            *(swarm, self._optimizer, self._trainer, settings.checkpoint_seconds),
+            *(self._saving, lambda: self._stopping),
+            beside=device.type != "cpu",
         )
         self._checkpoints.resume()
 
@@ -162,6 +164,7 @@ class Oracle:
                 self._run()
         finally:
             self._trainer.close()
+            self._checkpoints.close()
 
     def _run(self) -> None:
         with contextlib.suppress(Abandoned):
@@ -244,6 +247,7 @@ class Oracle:
         self._optimizer.pause()
         self._trainer.rest()
         self._checkpoints.write()
+        self._checkpoints.wait()
         self._do(PAUSED)
         while self._commands.current is Command.PAUSE:
             self._optimizer.follow()
@@ -288,9 +292,8 @@ class Oracle:
     def _judging(self, done: int, total: int) -> None:
         self._look(Activity("judging", done, total, "batches"))
 
-    def _saving(self, done: int, total: int) -> bool:
+    def _saving(self, done: int, total: int) -> None:
         self._do(Activity("saving", done // 10**6, total // 10**6, "MB"))
-        return not self._stopping
 
     def _look(self, activity: Activity) -> None:
         """Between two batches: follow the load of the machine and the owner's commands.

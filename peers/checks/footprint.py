@@ -51,14 +51,16 @@ def estimate_footprint(manifest: Manifest, batch_size: int | None, device: str) 
     vector = FLOAT * parameters
     moments = MOMENTS[manifest.inner.optimizer]
     # Parameters and gradients; on a CPU diloco: anchor and what was sent, gradient: their sums; and two in
-    # between. A GPU's trainer has what it keeps for a round, and for the judge, in the main memory.
+    # between. A GPU's trainer has what it keeps for a round, for the judge, and of itself while a checkpoint
+    # is written, in the main memory.
     training = (2 + moments + (0 if on_gpu else 4)) * vector
+    kept = (3 + moments if on_gpu else 0) * vector
     state = (1 + len(build_outer(manifest).buffer_names)) * vector
     sequences, _ = cut_step(manifest, batch_size or (1 if on_gpu else BATCH_SIZE))
     activations = sequences * _activation_bytes(manifest, device)
     return Footprint(
         device=training + activations + (GPU_PROGRAM if on_gpu else 0),
-        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING + 2 * on_gpu) * vector,
+        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector + kept,
         disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),
     )
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.learning import safe_state as tree_module
 from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.safe_state import read_tree, write_tree
+from dupt_swarm.learning.safe_state import pack, read_tree, write_packed, write_tree
 from dupt_swarm.manifest import Inner
 
 
@@ -138,3 +138,15 @@ def test_what_cannot_be_stored_is_refused(tmp_path: Path, tree: object) -> None:
     with pytest.raises(TypeError, match="tree"):
         write_tree(tmp_path / "tree", tree)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_copy_stays_as_it_is(tmp_path: Path) -> None:
+    """What becomes of its tensors afterwards does not come into the file."""
+    tree = {"weights": torch.arange(6.0).view(2, 3).T, "steps": torch.tensor(3)}
+    packed = pack(tree, copy=True)
+    for tensor in tree.values():
+        tensor.zero_()
+    write_packed(tmp_path / "tree", packed)
+    assert_same(
+        {"weights": torch.arange(6.0).view(2, 3).T, "steps": torch.tensor(3)}, read_tree(tmp_path / "tree")
+    )
