@@ -40,6 +40,7 @@ IMPORTS = (
     *("dupt_swarm.network.process", "dupt_swarm.oracle.oracle", "dupt_swarm.optimizer", "peers.cli"),
     # What those import only when it is needed.
     *("torch._dynamo", "multiaddr.codecs.cid", "netaddr", "rich.live", "rich.table", "peers.metrics.http"),
+    "sklearn.metrics",
 )
 STARTERS = ("dupt_swarm.node.link", "peers.processes")  # start nodes, and programs
 # What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.
