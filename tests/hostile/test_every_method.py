@@ -35,7 +35,7 @@ from tests.support.loopback import LOOPBACK
 from tests.support.stranger import call_raw, stranger_beside
 
 AT_ONCE = 30
-# What takes long does so each time; what also waits for memory, which a crowded host is slow to give, does not.
+# What takes long does so each time; what waits for memory, which a crowded host is slow to give, does not.
 TRIES = 20
 TOKENIZER = b"{}"
 STREAMS = {"Exchange.rpc_chunks", "Reducers.rpc_aggregate_part"}  # other tests have these
