@@ -101,7 +101,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = (matrices / (norms + 1e-7)).to(product_dtype(matrices.device))
     wide = x if x.size(-2) <= x.size(-1) else x.mT  # the smaller square of the two
     for _ in range(NEWTON_SCHULZ_STEPS):
-        # aX + (bS + cS²)X with S = XXᵀ: sums within products are rounded once, and take half the time.
+        # aX + (bS + cS²)X with S = XXᵀ: sums within products are rounded once, and take less time.
         square = wide @ wide.mT
         wide = torch.baddbmm(wide, square.baddbmm(square, square, beta=b, alpha=c), wide, beta=a)
     result: Tensor = wide if x.size(-2) <= x.size(-1) else wide.mT
