@@ -55,8 +55,6 @@ class Checkpoints:
         seconds: float,
         look: Callable[[int, int], object],
         in_a_hurry: Callable[[], bool],
-        *,
-        beside: bool,
     ) -> None:
         """``seconds`` between two checkpoints.
 
@@ -64,13 +62,13 @@ class Checkpoints:
             look: called with the bytes done and in all, several times a second while somebody waits.
             in_a_hurry: whether to leave the rest to the system, see `SwarmFolder.new_checkpoint`; from any
                 thread.
-            beside: whether `write` returns before that is done.
         """
         self._swarm, self._optimizer, self._trainer = swarm, optimizer, trainer
         self._seconds, self._look, self._in_a_hurry = seconds, look, in_a_hurry
         self._written_at = time.monotonic()
         self._written: object = None
-        self._beside, self._writer = beside, ThreadPoolExecutor(1, "checkpoint")
+        self._beside = trainer.device.type != "cpu"
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
         self._progress = 0, 0
 
@@ -81,7 +79,7 @@ class Checkpoints:
         return not writing and time.monotonic() - self._written_at > self._seconds
 
     def write(self) -> None:
-        """Write one of this moment.
+        """Write one of this moment, or on a GPU begin to; `wait` returns when it is written.
 
         If that is not possible, a warning says why, and the one before stands.
         """

@@ -109,7 +109,6 @@ class Oracle:
         self._checkpoints = Checkpoints(
             *(swarm, self._optimizer, self._trainer, settings.checkpoint_seconds),
             *(self._saving, lambda: self._stopping),
-            beside=device.type != "cpu",
         )
         self._checkpoints.resume()
 

@@ -14,15 +14,14 @@ from dupt_swarm import GPT, Swarm
 from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.disk.files import sync_files
 from dupt_swarm.learning.safe_state import read_tree
-from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.replica.storage import saved_digest
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
+from tests.support.saved_models import small_tokenizer
 from tests.support.sessions import training
 from tests.support.tiny import settings, tiny_manifest
 from tests.support.waiting import wait_until
 
-SYNC = "dupt_swarm.disk.folders.sync_files"
 TOKENS = 640  # of a round
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -33,7 +32,7 @@ def only_oracle(folder: Path) -> Iterator[tuple[Swarm, Oracle]]:
     """That of a swarm with a first peer; it shall save after each round."""
     words = " ".join(hashlib.sha256(str(number).encode()).hexdigest()[:4] for number in range(6000))
     (folder / "text.txt").write_text(words)
-    tokenizer = train_tokenizer([words], 300)
+    tokenizer = small_tokenizer()
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds={"tokens_per_round": TOKENS})
     parameters = GPT(manifest.model).parameters()
     wish = OracleSettings([WeightedCorpus(folder / "text.txt")], held_out_blocks=2, checkpoint_seconds=0)
@@ -57,13 +56,12 @@ def test_training_goes_on_while_one_is_written(tmp_path: Path, monkeypatch: pyte
         disk.wait(60)
         sync_files(*what)
 
-    monkeypatch.setattr(SYNC, slow)
+    monkeypatch.setattr("dupt_swarm.disk.folders.sync_files", slow)
     with only_oracle(tmp_path) as (swarm, oracle), training([oracle]):
         assert began.wait(60)
         rounds = swarm.state.round
         wait_until(lambda: swarm.state.round > rounds + 2)
         assert swarm.folder.checkpoint is None
-        monkeypatch.setattr(SYNC, sync_files)
         weights = [parameter.clone() for parameter in oracle.model.parameters()]
         disk.set()
         wait_until(lambda: swarm.folder.checkpoint)
