@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import uvloop
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind import DHT, DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
 from hivemind.compression import Float16Compression
@@ -34,7 +35,6 @@ from dupt_swarm.replica.codec import build_codec, part_sizes
 from dupt_swarm.replica.electorate import PROBATION_ROUNDS, Electorate
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.signed import Key
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
 from tests.support.deciders import Decider
@@ -125,7 +125,7 @@ class Station:
     """A daemon of ours, as `Decider` wants it."""
 
     p2p: GuardedP2P
-    key: Key
+    key: Ed25519PrivateKey
 
     @property
     def peer_id(self) -> str:

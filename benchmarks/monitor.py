@@ -1,10 +1,9 @@
 """What the monitor costs in a large swarm: the time of a scrape, the time of a refresh, memory.
 
 Everything is real but the peers: a first peer on loopback holds the given number of signed records, each
-with an RSA key of its own (2048 bits, like identities) and told over the network like any other. `dupt-
-monitor` runs as users run it: its own node pulls the records every few seconds, verifies
-every signature, and is scraped over HTTP. Records are renewed once per generation, so the manifest lets
-them live for an hour.
+with a key of its own and told over the network like any other. `dupt-monitor` runs as users run it: its own
+node pulls the records every few seconds, verifies every signature, and is scraped over HTTP. Records are
+renewed once per generation, so the manifest lets them live for an hour.
 
 How to read it: a scrape lasts from the request to the last byte; `refresh` is the monitor's own metric,
 over all refreshes seen; memory is the resident set of the monitor and its node together, at the first
@@ -25,7 +24,6 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,8 +31,8 @@ import click
 import psutil
 import torch
 from _runs import Run, append, file_option
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.utils import get_dht_time
-from hivemind.utils.crypto import RSAPrivateKey
 from prometheus_client.parser import text_string_to_metric_families
 
 from dupt_swarm.manifest import Limits, Manifest
@@ -66,19 +64,7 @@ def build_manifest() -> Manifest:
     return manifest.model_copy(update={"limits": Limits(record_seconds=3600.0)})
 
 
-def make_key(_: int) -> bytes:
-    """A private key, serialised."""
-    return bytes(RSAPrivateKey().to_bytes())
-
-
-def load_key(data: bytes) -> RSAPrivateKey:
-    """The inverse of `make_key`."""
-    key = RSAPrivateKey.__new__(RSAPrivateKey)
-    key.__setstate__({"_private_key": data})
-    return key
-
-
-def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generation: int) -> bytes:
+def signed_record(manifest: Manifest, key: Ed25519PrivateKey, number: int, generation: int) -> bytes:
     """The record that a peer with this key would publish, with every field that an oracle fills."""
     record = PeerRecord(
         role="oracle",
@@ -113,7 +99,7 @@ def signed_record(manifest: Manifest, key: RSAPrivateKey, number: int, generatio
     return Records(manifest, OPEN).publish(key, record).data
 
 
-async def tell(address: str, manifest: Manifest, keys: list[RSAPrivateKey], generation: int) -> None:
+async def tell(address: str, manifest: Manifest, keys: list[Ed25519PrivateKey], generation: int) -> None:
     """Tell the peer at this address a record for each key."""
     with tempfile.TemporaryDirectory() as folder:
         p2p = await start_daemon(NodeSettings("observer", host_maddrs=LOOPBACK), Path(folder))
@@ -203,8 +189,7 @@ def lines(first: Run, watched: Sequence[Run]) -> Iterator[str]:
 def main(peers: int, generations: int, seconds: float, max_peer_series: int, file: Path | None) -> None:
     """Measure, and print a line for each figure."""
     manifest = build_manifest()
-    with ProcessPoolExecutor() as pool:
-        keys = [load_key(data) for data in pool.map(make_key, range(peers), chunksize=10)]
+    keys = [Ed25519PrivateKey.generate() for _ in range(peers)]
     settings = NodeSettings("bootstrap", name="first", host_maddrs=LOOPBACK)
     parameters = torch.nn.Linear(4, 4).parameters()
     with (

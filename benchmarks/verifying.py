@@ -1,7 +1,7 @@
 """How long `dupt-model verify` takes for a model of many rounds.
 
-The chain is forged, but as a swarm would make it: in each round all peers bring a contribution and sign, with
-RSA keys of 2048 bits as identities are. The model is so small that its weights take no time.
+The chain is forged, but as a swarm would make it: in each round all peers bring a contribution and sign.
+The model is so small that its weights take no time.
 
 How to read it, a row for each number of peers: processor seconds of `verify`, which runs in one thread; the
 same for each signature, with its share of all the rest; and the size of chain.jsonl.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 from _runs import Run, append, file_option
-from hivemind.utils.crypto import RSAPrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.folders import CHAIN_FILE
@@ -32,7 +32,7 @@ from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
-from dupt_swarm.replica.signed import peer_id_of_key
+from dupt_swarm.replica.signed import peer_id_of, public_of
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.storage import save_state
 from tests.support.saved_models import small_tokenizer
@@ -49,11 +49,11 @@ def digest_of(text: str) -> str:
 class Forged:
     """A model folder whose chain these peers have signed."""
 
-    def __init__(self, folder: Path, keys: Sequence[RSAPrivateKey], rounds: int) -> None:
+    def __init__(self, folder: Path, keys: Sequence[Ed25519PrivateKey], rounds: int) -> None:
         tokenizer = small_tokenizer()
         manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
         self._words, self._rounds = Words(manifest.swarm_id), rounds
-        owners = {peer_id_of_key(key.get_public_key().to_bytes()): key for key in keys}
+        owners = {peer_id_of(public_of(key)): key for key in keys}
         self._keys = dict(sorted(owners.items()))
         first = first_state(manifest, list(first_model(manifest).parameters()))
         last = replace(
@@ -108,7 +108,7 @@ def main(rounds: int, peers: str, file: Path | None) -> None:
 
 def measure(count: int, rounds: int) -> Run:
     """Processor seconds for rounds of so many peers, and the bytes of their chain."""
-    keys = [RSAPrivateKey() for _ in range(count)]
+    keys = [Ed25519PrivateKey.generate() for _ in range(count)]
     with tempfile.TemporaryDirectory() as name:
         Forged(Path(name), keys, rounds)
         began = time.process_time()

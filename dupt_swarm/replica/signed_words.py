@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dupt_swarm.fields import Count, Digest, PeerId
@@ -24,7 +25,7 @@ from dupt_swarm.replica.link import (
     Proposal,
     Word,
 )
-from dupt_swarm.replica.signed import Key, as_text, from_text, read_signed, sign
+from dupt_swarm.replica.signed import as_text, from_text, read_signed, sign
 
 REFUSED_MAX = 64
 # Of a member's words each comes again with every report and answer, until the state is left.
@@ -174,7 +175,7 @@ class Words:
         self._swarm_id = swarm_id
         self._read: OrderedDict[bytes, Word] = OrderedDict()
 
-    def sign(self, key: Key, word: Word) -> bytes:
+    def sign(self, key: Ed25519PrivateKey, word: Word) -> bytes:
         """``word`` as the owner of ``key`` signs it, who is its maker; of a proposal all but its evidence."""
         kind, content = KINDS[type(word)]
         said = {"swarm": self._swarm_id, "state": word.state, "ballot": word.ballot}

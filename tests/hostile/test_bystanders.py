@@ -106,7 +106,7 @@ def test_who_calls_was_met(stations, make_manifest, identities) -> None:
 
     async def scenario() -> None:
         async with stations(1, make_manifest()) as [peer], bystander() as victim:
-            late = PeerID.from_identity(identities[1].read_bytes())
+            late = PeerID.from_base58(id_of(load_identity(identities[1])))
             dialler, ping = Dialler(peer.p2p), peer.dht.protocol.call_ping
             await dialler.connected()
             assert await dialler.dial(Address(victim.addresses[0], str(late)))

@@ -65,11 +65,11 @@ def test_nothing_is_stored(stations, manifest, kind: str) -> None:
     run(scenario)
 
 
-def test_what_others_find_is_not_believed(stations, manifest, keyed_stranger) -> None:
+def test_what_others_find_is_not_believed(stations, manifest) -> None:
     """What a stranger says that it has found is not read; where its neighbours are, is."""
 
     async def scenario() -> None:
-        async with stations(2, manifest) as [peer, other], keyed_stranger(peer.address) as p2p:
+        async with stations(2, manifest) as [peer, other], stranger_beside(peer.address) as p2p:
 
             def find(request):
                 value = msgpack.packb(msgpack.ExtType(0x50, nested_extensions()))
@@ -91,11 +91,11 @@ def test_what_others_find_is_not_believed(stations, manifest, keyed_stranger) ->
     run(scenario)
 
 
-def test_a_place_beside_a_key(stations, manifest, keyed_stranger) -> None:
+def test_a_place_beside_a_key(stations, manifest) -> None:
     """Who claims to stand where it wishes comes into no routing table; at its own, it does."""
 
     async def scenario() -> None:
-        async with stations(1, manifest) as [peer], keyed_stranger(peer.address) as p2p:
+        async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
             table = peer.dht.protocol.routing_table
             wished = DHTID.generate(source="a key")
             for place in (wished, place_of(p2p)):

@@ -10,12 +10,12 @@ from dupt_swarm.network.members.gossip import REPLY_BYTES, Gossip, Request, Told
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.limits import STRANGER
 from dupt_swarm.network.p2p.rpc import ANSWERED, Refusal
-from dupt_swarm.replica.signed import sign
+from dupt_swarm.replica.signed import public_of, sign
 from tests.support.signed_records import (
     ask,
     fresh_key,
+    fresh_keys,
     id_of,
-    many_keys,
     members_at,
     signed_record,
     tell,
@@ -45,7 +45,7 @@ async def meet(members: list[Membership]) -> None:
 def test_records_without_end(stations, make_manifest, monkeypatch) -> None:
     """When all places are taken those who are there stay visible, and a mate finds a place all the same."""
     monkeypatch.setattr(records, "RECORDS_MAX", 6)
-    manifest, keys = make_manifest(), many_keys(11)
+    manifest, keys = make_manifest(), fresh_keys(11)
 
     async def scenario() -> None:
         async with (
@@ -77,7 +77,7 @@ def test_records_without_end(stations, make_manifest, monkeypatch) -> None:
 
 def test_invented_peers_are_not_asked(stations, make_manifest) -> None:
     """Beside a hundred that exist only as keys, all that is asked is asked of those who are there."""
-    manifest, keys = make_manifest(), many_keys(100)
+    manifest, keys = make_manifest(), fresh_keys(100)
 
     async def scenario() -> None:
         async with (
@@ -161,7 +161,7 @@ def test_forged_records_are_not_passed_on(stations, make_manifest) -> None:
         data[:-20] + bytes(20),
         msgpack.packb([text.replace(b'"round":0', b'"round":9'), public, signature]),
         signed_record(manifest, key, seconds=1e6),
-        msgpack.packb([text, other.get_public_key().to_bytes(), signature]),
+        msgpack.packb([text, public_of(other), signature]),
         sign(key, "record", {"expires": 9e9}),
     ]
 

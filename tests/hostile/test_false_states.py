@@ -21,7 +21,7 @@ from dupt_swarm.replica.state import ReplicaState
 from tests.support.driven_swarm import Cluster
 from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
-from tests.support.signed_records import id_of, many_keys
+from tests.support.signed_records import fresh_keys, id_of
 from tests.support.stranger import stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
@@ -51,7 +51,7 @@ class Liars(Publishing):
         linked: bool,
     ) -> None:
         """They claim so many tokens, serve a state of so many, and tell links to it if ``linked``."""
-        keys = [load_identity(identity), *many_keys(KEYS - 1)]
+        keys = [load_identity(identity), *fresh_keys(KEYS - 1)]
         super().__init__(manifest, addresses, keys)
         self._identity = identity
         self.ids = {id_of(key) for key in self.keys}

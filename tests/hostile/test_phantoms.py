@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.p2p import P2P
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import background
@@ -100,7 +100,7 @@ class Oracle:
 
 
 async def end_round(
-    oracles: list[Oracle], p2p: P2P, keys: list[RSAPrivateKey]
+    oracles: list[Oracle], p2p: P2P, keys: list[Ed25519PrivateKey]
 ) -> tuple[float, set[frozenset[str]]]:
     """A round of two oracles, which see one another and two phantoms; its seconds, and who was in it."""
     digest, [one, two] = oracles[0].state.digest, oracles
@@ -159,7 +159,7 @@ def test_members_that_bring_nothing(stations, make_manifest, identities) -> None
     manifest = manifest_of(make_manifest)
     keys = [load_identity(path) for path in identities[2:]]
 
-    async def come(p2p: GuardedP2P, key: RSAPrivateKey, oracles: list[Oracle]) -> None:
+    async def come(p2p: GuardedP2P, key: Ed25519PrivateKey, oracles: list[Oracle]) -> None:
         """To every round, for ever."""
         me = id_of(key)
         while True:

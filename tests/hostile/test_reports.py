@@ -12,8 +12,8 @@ from typing import Any
 import msgpack
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.p2p import P2P, PeerID
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import load_identity
@@ -102,7 +102,9 @@ def assert_left(peers: list[Decider], ended: list[Ended]) -> None:
         assert not [one.maker for one, _ in each.proofs if one.maker in link.choice.makers]
 
 
-def requests_of(swarm_id: str, state: str, key: RSAPrivateKey, other: RSAPrivateKey) -> dict[str, bytes]:
+def requests_of(
+    swarm_id: str, state: str, key: Ed25519PrivateKey, other: Ed25519PrivateKey
+) -> dict[str, bytes]:
     """What a stranger with ``key`` may report to a coordinator."""
     mine, yours = id_of(key), id_of(other)
     honest = said(swarm_id, key, Promise(mine, state, 0, Brought(mine, "1" * 64, 10)))
@@ -191,7 +193,7 @@ class Liar:
         state: that is to be left.
     """
 
-    def __init__(self, swarm_id: str, key: RSAPrivateKey, others: list[str], state: str) -> None:
+    def __init__(self, swarm_id: str, key: Ed25519PrivateKey, others: list[str], state: str) -> None:
         self.me, self.others, self.state = id_of(key), others, state
         self._swarm_id, self._key = swarm_id, key
         self.mine = Brought(self.me, "1" * 64, 10)
@@ -324,7 +326,7 @@ def test_a_report_full_of_words(stations, manifest, identities, monkeypatch) -> 
         ):
             swarm, digest = manifest.swarm_id, state.digest
             leaves = tuple(
-                Report(said(swarm, each, Promise(peer, digest, 0, leaves=True)))  # type: ignore[arg-type]
+                Report(said(swarm, each, Promise(peer, digest, 0, Brought(peer, digest, 1), leaves=True)))  # type: ignore[arg-type]
                 for peer, each in leavers.items()
             )
             promise = said(swarm, key, Promise(id_of(key), digest, 0))

@@ -19,7 +19,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.node.record import RecordUpdate
 from tests.hostile.test_eclipse import run
-from tests.support.signed_records import many_keys, members_at, tell_record, write_identity
+from tests.support.signed_records import fresh_keys, members_at, tell_record, write_identity
 from tests.support.stranger import answer_raw, stranger_beside
 
 HONEST, HOSTILE = 7, 8
@@ -30,7 +30,7 @@ def all_identities(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Those of the attacker, and then those of the honest."""
     folder = tmp_path_factory.mktemp("keys")
     return [
-        write_identity(key, folder / str(number)) for number, key in enumerate(many_keys(HOSTILE + HONEST))
+        write_identity(key, folder / str(number)) for number, key in enumerate(fresh_keys(HOSTILE + HONEST))
     ]
 
 

@@ -14,7 +14,7 @@ from dupt_swarm.swarm import Swarm
 from tests.support.driven_swarm import Cluster
 from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
-from tests.support.signed_records import many_keys, signed_record, tell
+from tests.support.signed_records import fresh_keys, signed_record, tell
 from tests.support.stranger import stranger_beside
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
@@ -85,7 +85,7 @@ def test_thousands_of_long_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         cluster.end_round()
         peers, before = (cluster.first, *cluster.oracles), memory_of_nodes()
         addresses, honest = [peer.addresses[0] for peer in peers], {peer.peer_id for peer in peers}
-        with Crowd(manifest, addresses, many_keys(RECORDS)).at_work():
+        with Crowd(manifest, addresses, fresh_keys(RECORDS)).at_work():
             wait_until(lambda: all(map(is_crowded, peers)), "all places are taken", PATIENCE_SECONDS)
             assert all(honest <= {peer.peer_id for peer in each.view.peers} for each in peers)
             cluster.end_round()

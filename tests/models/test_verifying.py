@@ -28,11 +28,11 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from tests.support.kept_rounds import TOKENS, KeptRounds
 from tests.support.saved_models import small_tokenizer
-from tests.support.signed_records import some_keys
+from tests.support.signed_records import fresh_keys
 from tests.support.tiny import tiny_manifest
 
 ROUNDS = 4
-KEYS = some_keys(4)
+KEYS = fresh_keys(4)
 TOKENIZER = small_tokenizer()
 
 

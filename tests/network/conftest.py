@@ -11,9 +11,9 @@ import pytest
 os.environ.setdefault("HIVEMIND_LOGLEVEL", "CRITICAL")
 os.environ.setdefault("GOLOG_LOG_LEVEL", "fatal")
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.joining.entry import enter_dht
@@ -31,7 +31,7 @@ class Station:
 
     p2p: P2P
     address: str
-    key: RSAPrivateKey
+    key: Ed25519PrivateKey
     dht: DHTNode | None = None
 
     @property

@@ -11,9 +11,9 @@ from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.signed_words import Words
 from tests.support.kept_rounds import NUMEL, KeptRounds
-from tests.support.signed_records import some_keys
+from tests.support.signed_records import fresh_keys
 
-KEYS = some_keys(3)
+KEYS = fresh_keys(3)
 ROUNDS = 4
 
 

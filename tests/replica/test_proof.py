@@ -18,10 +18,10 @@ from dupt_swarm.replica.link import (
 )
 from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
 from dupt_swarm.replica.signed_words import KINDS, Words
-from tests.support.signed_records import id_of, some_keys
+from tests.support.signed_records import fresh_keys, id_of
 
 SWARM, STATE, AFTER, OTHER = "swarm-1", "ab" * 32, "1" * 64, "2" * 64
-KEYS = some_keys(2)
+KEYS = fresh_keys(2)
 ME, YOU = (id_of(key) for key in KEYS)
 CHOICE, CHANGED = Choice((Brought(ME, "3" * 64, 10),)), Choice((Brought(ME, "3" * 64, 11),))
 WEAK = replace(CHANGED, weak=True)

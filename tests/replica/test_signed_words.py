@@ -9,13 +9,13 @@ from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Promise, Proposal, Word
 from dupt_swarm.replica.signed import sign
 from dupt_swarm.replica.signed_words import LinkRecord, Words
-from tests.support.signed_records import id_of, some_keys
+from tests.support.signed_records import fresh_keys, id_of
 
 SWARM, STATE, AFTER = "swarm-1", "ab" * 32, "cd" * 32
 BROUGHT = [Brought("11", "1" * 64, 10), Brought("22", "2" * 64, 1 << 61)]
 CHOICE = Choice(tuple(BROUGHT), left=("33",))
 ACCEPTED = Accepted(2, CHOICE.id, AFTER)
-KEYS = some_keys(3)
+KEYS = fresh_keys(3)
 IDS = [id_of(key) for key in KEYS]
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.blob import Blob
@@ -15,7 +16,7 @@ from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Word
 from dupt_swarm.replica.replay import contribution_form, replay
-from dupt_swarm.replica.signed import Key, peer_id_of_key
+from dupt_swarm.replica.signed import peer_id_of, public_of
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
@@ -42,7 +43,7 @@ class KeptRounds:
     """
 
     manifest: Manifest
-    keys: Sequence[Key]
+    keys: Sequence[Ed25519PrivateKey]
     electing: int
     states: list[ReplicaState] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
@@ -55,7 +56,7 @@ class KeptRounds:
 
     @classmethod
     def from_round_0(
-        cls, manifest: Manifest, keys: Sequence[Key], first: ReplicaState | None = None
+        cls, manifest: Manifest, keys: Sequence[Ed25519PrivateKey], first: ReplicaState | None = None
     ) -> KeptRounds:
         """All of them decide after the first round, a weak one, which leaves the state ``first``."""
         state = first or ReplicaState(0, 0, ((NUMEL,),), torch.ones(NUMEL), {})
@@ -72,7 +73,7 @@ class KeptRounds:
     @property
     def ids(self) -> list[str]:
         """Peer ids of the keys' owners."""
-        return [peer_id_of_key(bytes(key.get_public_key().to_bytes())) for key in self.keys]
+        return [peer_id_of(public_of(key)) for key in self.keys]
 
     def branch(self, rounds: int) -> KeptRounds:
         """The same until so many rounds, to go on differently."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.p2p import P2P
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from tests.support.signed_records import tell_record
@@ -27,7 +27,9 @@ class Publishing(ABC):
         keys: those of its records.
     """
 
-    def __init__(self, manifest: Manifest, addresses: Sequence[str], keys: Sequence[RSAPrivateKey]) -> None:
+    def __init__(
+        self, manifest: Manifest, addresses: Sequence[str], keys: Sequence[Ed25519PrivateKey]
+    ) -> None:
         self.manifest, self.addresses, self.keys = manifest, addresses, keys
         self._stop = threading.Event()
 

@@ -1,6 +1,6 @@
 """The members of the swarm.
 
-identity        the RSA key that makes the peer id and signs records, also of who only looks
+identity        the Ed25519 key that makes the peer id and signs records, also of who only looks
 records         the records that this peer knows: signed, checked, so many at most
 gossip          how records spread: pushed, passed on, and pulled
 membership      publishes our record, reads everybody's

@@ -1,4 +1,4 @@
-"""A peer's identity: one RSA key, which makes the libp2p peer id and signs the records."""
+"""A peer's identity: one Ed25519 key, which makes the libp2p peer id and signs the records."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.proto import crypto_pb2
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.disk.files import create_secret
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import UsageError
-from dupt_swarm.network.p2p.hivemind_internals import private_key_of
-from dupt_swarm.replica.signed import public_key
+from dupt_swarm.replica.signed import KEY_BYTES, public_of
 from dupt_swarm.settings import NodeSettings
 
 
-def load_identity(path: Path) -> RSAPrivateKey:
+def load_identity(path: Path) -> Ed25519PrivateKey:
     """The key at ``path``, in libp2p's format; created if there is none.
 
     Raises:
@@ -30,15 +29,21 @@ def load_identity(path: Path) -> RSAPrivateKey:
     """
     if not path.exists():
         with contextlib.suppress(FileExistsError):  # another process was faster
-            message = crypto_pb2.PrivateKey(key_type=crypto_pb2.RSA, data=RSAPrivateKey().to_bytes())
-            create_secret(path, message.SerializeToString())
+            create_secret(path, as_identity(Ed25519PrivateKey.generate()))
     try:
-        key = private_key_of(crypto_pb2.PrivateKey.FromString(path.read_bytes()).data)
-        public_key(key.get_public_key().to_bytes())  # or nobody would believe what it signs
+        data = path.read_bytes()
+        key = Ed25519PrivateKey.from_private_bytes(crypto_pb2.PrivateKey.FromString(data).data[:KEY_BYTES])
+        if as_identity(key) != data:  # or the daemon would have another one
+            raise ValueError("no Ed25519 key")
         return key
-    except Exception as error:
-        # protobuf and cryptography each have errors of their own for a damaged file
+    except Exception as error:  # protobuf and cryptography have their own for a damaged file
         raise UsageError(f"{path}: not an identity ({error}); remove it to get a new one") from error
+
+
+def as_identity(key: Ed25519PrivateKey) -> bytes:
+    """``key`` as libp2p keeps it: a protobuf message of both halves."""
+    halves = key.private_bytes_raw() + public_of(key)
+    return bytes(crypto_pb2.PrivateKey(key_type=crypto_pb2.Ed25519, data=halves).SerializeToString())
 
 
 FOLDER = "looking"  # in the platform's state folder

@@ -7,8 +7,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Sequence
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.utils import get_dht_time
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Outdated
@@ -52,7 +52,7 @@ class Membership:
         self,
         manifest: Manifest,
         p2p: GuardedP2P,
-        key: RSAPrivateKey,
+        key: Ed25519PrivateKey,
         met: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         """``met`` gives ids of peers that this one has dealt with elsewhere."""

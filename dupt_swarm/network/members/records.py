@@ -13,20 +13,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.utils import get_dht_time
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import short_name
 from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.replica.plain import unpack
-from dupt_swarm.replica.signed import peer_id_of_key, read_signed, sign
+from dupt_swarm.replica.signed import peer_id_of, public_of, read_signed, sign
 
 KIND = "record"
-# An honest one has 1,000 to 1,900 with its key and its signature, 400 more with a credential, and an
+# An honest one has 400 to 1,300 with its key and its signature, 400 more with a credential, and an
 # evaluator's up to 130 more for each task.
-RECORD_BYTES_MAX = 3584
+RECORD_BYTES_MAX = 3072
 RECORDS_MAX = 1024
 CLOCK_SKEW_SECONDS = 3.0  # hivemind refuses clocks further apart
 
@@ -104,11 +104,11 @@ class Records:
         """The newest of that peer, if any is known."""
         return self._known.get(peer_id)
 
-    def publish(self, key: RSAPrivateKey, record: PeerRecord) -> SignedRecord:
+    def publish(self, key: Ed25519PrivateKey, record: PeerRecord) -> SignedRecord:
         """Sign our own record, to last as long as the manifest says, and keep it."""
         expires = get_dht_time() + self._lifetime
         data = _sign(key, self._swarm_id, record, expires)
-        signed = SignedRecord(peer_id_of_key(key.get_public_key().to_bytes()), expires, record, data)
+        signed = SignedRecord(peer_id_of(public_of(key)), expires, record, data)
         self._known[signed.peer_id] = signed
         return signed
 
@@ -145,7 +145,7 @@ class Records:
             text, public, _ = fields
             expires = json.loads(text)["expires"]
             if type(expires) is float and math.isfinite(expires):
-                return peer_id_of_key(public), expires
+                return peer_id_of(public), expires
         except Exception as error:
             # Whatever hostile bytes provoke in msgpack, JSON or cryptography: the record is bad.
             raise RefusedRecordError("content") from error
@@ -205,7 +205,7 @@ def _read(content: object) -> PeerRecord:
     return PeerRecord.model_validate(content)
 
 
-def _sign(key: RSAPrivateKey, swarm_id: str, record: PeerRecord, expires: float) -> bytes:
+def _sign(key: Ed25519PrivateKey, swarm_id: str, record: PeerRecord, expires: float) -> bytes:
     """``record`` as it travels: without the sample, then fewer tasks, if others would find it too long."""
     content: dict[str, Any] = {"swarm": swarm_id, "expires": expires, "record": record.published()}
     data = sign(key, KIND, content)

@@ -8,12 +8,13 @@ from typing import Any
 
 from hivemind.proto import dht_pb2
 
-RSA_PREFIX, RSA_BYTES = b"\x12\x20", 34  # the multihash of a SHA-256
+from dupt_swarm.replica.signed import ID_BEGINNING
+from dupt_swarm.replica.signed import KEY_BYTES as PUBLIC_BYTES
 
 
-def is_rsa_id(data: bytes) -> bool:
-    """Whether these bytes can be the peer id of an RSA key, as all members have one."""
-    return len(data) == RSA_BYTES and data.startswith(RSA_PREFIX)
+def is_member_id(data: bytes) -> bool:
+    """Whether these bytes can be the peer id of an Ed25519 key, as all members have one."""
+    return len(data) == len(ID_BEGINNING) + PUBLIC_BYTES and data.startswith(ID_BEGINNING)
 
 
 def place_of(peer_id: bytes) -> bytes:
@@ -53,7 +54,7 @@ def check_dht_message(message: Any, sender: bytes, refused: Counter[str]) -> Non
 
 def _check_place(message: Any, sender: bytes, refused: Counter[str]) -> None:
     """A node whose DHT id is not that of its peer id comes into no routing table."""
-    if not is_rsa_id(sender) or message.peer.node_id != place_of(sender):
+    if not is_member_id(sender) or message.peer.node_id != place_of(sender):
         refused["place"] += 1
         message.ClearField("peer")
 
@@ -64,7 +65,7 @@ def _mend_result(result: dht_pb2.FindResult, refused: Counter[str]) -> None:
         refused["form"] += 1
     told = zip(result.nearest_node_ids[:NEIGHBOURS_MAX], result.nearest_peer_ids, strict=False)
     neighbours = list(told)
-    believed = [each for each in neighbours if is_rsa_id(each[1]) and each[0] == place_of(each[1])]
+    believed = [each for each in neighbours if is_member_id(each[1]) and each[0] == place_of(each[1])]
     refused.update(+Counter(place=len(neighbours) - len(believed)))
     result.Clear()
     result.type = dht_pb2.NOT_FOUND

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from cryptography.hazmat.primitives import serialization
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.datastructures import StreamInfo
 from hivemind.p2p.p2p_daemon_bindings.utils import raise_if_failed, read_pbmsg_safe, write_pbmsg
 from hivemind.proto import p2pd_pb2
-from hivemind.utils.crypto import RSAPrivateKey
 
 
 def local_p2p_type(base: type[P2P], run_dir: Path, flags: dict[str, Any]) -> type[P2P]:
@@ -107,16 +105,3 @@ async def open_stream(
     except BaseException:
         writer.close()
         raise
-
-
-def private_key_of(der: bytes) -> RSAPrivateKey:
-    """The key with this DER; upstream has no constructor for one that exists.
-
-    Whether its factors are prime is not examined, which takes as long as making one; p2pd, which has the same
-    file, looks at the key as it starts.
-    """
-    key = RSAPrivateKey.__new__(RSAPrivateKey)
-    key._private_key = serialization.load_der_private_key(
-        der, password=None, unsafe_skip_rsa_key_validation=True
-    )
-    return key

@@ -62,9 +62,6 @@ P2P._iterate_protobuf_stream_handler
 DHTProtocol.call_find
     dht/protocol.py:271 DHTProtocol.call_find 433adef0e520
     unpacks what others say that they have found, so `check_dht_message` leaves neighbours alone in it
-RSAPrivateKey._private_key
-    utils/crypto.py:37 RSAPrivateKey.__init__ eaaa16a881cb
-    the key of `cryptography` within
 """
 
 

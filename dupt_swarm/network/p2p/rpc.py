@@ -80,7 +80,7 @@ class CallError(P2PHandlerError):  # type: ignore[misc]
             refusal = Refusal(data[0])
         except ValueError:
             return cls(Refusal.NONSENSE, "neither an answer nor a refusal")
-        return cls(refusal, one_line(bytes(data[1 : 1 + DETAIL_BYTES_MAX]).decode(errors="replace")))
+        return cls(refusal, one_line(bytes(data[1 : 1 + DETAIL_BYTES_MAX]).decode(errors="ignore")))
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
@@ -34,7 +36,6 @@ from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.next_state import NextState
-from dupt_swarm.replica.signed import Key
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 
@@ -70,7 +71,7 @@ class Context:
 
     manifest: Manifest
     p2p: GuardedP2P
-    key: Key
+    key: Ed25519PrivateKey
     others: Known
     exchange: RoundExchange
     pledges: Pledges

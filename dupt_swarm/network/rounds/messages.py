@@ -15,8 +15,8 @@ from dupt_swarm.replica.link import BASES_MAX, BROUGHT_MAX, Acceptance, Promise,
 from dupt_swarm.replica.signed import as_text, from_text
 from dupt_swarm.replica.signed_words import AcceptedRecord, LinkRecord, Plain, Signed, Words
 
-# A hundred members; each promise has some 1.3 kB.
-REPORT_BYTES_MAX, ANSWER_BYTES_MAX = 600_000, 800_000
+# A hundred members; each promise has some 0.5 kB.
+REPORT_BYTES_MAX, ANSWER_BYTES_MAX = 240_000, 320_000
 
 
 class _Basis(Plain):

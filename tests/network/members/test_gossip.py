@@ -13,7 +13,7 @@ from dupt_swarm.network.members.records import RECORDS_MAX
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
-from tests.support.signed_records import fresh_key, id_of, many_keys, members_at, signed_record, tell
+from tests.support.signed_records import fresh_key, fresh_keys, id_of, members_at, signed_record, tell
 from tests.support.stranger import stranger_beside
 
 
@@ -164,7 +164,7 @@ def test_strangers_news_is_not_multiplied_without_end(stations, make_manifest, m
     """So much of what those say is passed on who are no voters and no mates; the rest waits to be pulled."""
     monkeypatch.setattr(gossip, "OTHERS_AT_ONCE", 3.0)
     monkeypatch.setattr(gossip, "OTHERS_RATE", 0.0)
-    manifest, keys = make_manifest(), many_keys(10)
+    manifest, keys = make_manifest(), fresh_keys(10)
 
     async def scenario() -> None:
         async with (
@@ -212,7 +212,7 @@ def test_a_newcomer_knows_everybody_at_once(stations, make_manifest, monkeypatch
     """Also where an answer has room for one record; one that is gone holds up nobody."""
     monkeypatch.setattr(gossip, "REPLY_BYTES", 1500)
     monkeypatch.setattr(gossip, "FIRST_ANSWER_SECONDS", 8.0)  # for a busy machine
-    manifest, keys = make_manifest(), many_keys(12)
+    manifest, keys = make_manifest(), fresh_keys(12)
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers, members_at(peers[:1], manifest) as [first]:
@@ -248,7 +248,7 @@ def test_records_are_pulled_in_the_background(stations, make_manifest, monkeypat
 
 def test_a_peer_that_is_up_to_date_is_told_nothing(stations, make_manifest) -> None:
     """An answer is a few bytes then, and a question sixteen for each record that is known."""
-    manifest, keys = make_manifest(), many_keys(20)
+    manifest, keys = make_manifest(), fresh_keys(20)
 
     async def scenario() -> None:
         async with stations(2, manifest) as peers, members_at(peers, manifest) as [first, other]:

@@ -8,10 +8,12 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
 from hivemind.proto import p2pd_pb2
 
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
+from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, daemon_failure, dial
 from dupt_swarm.network.reach.starting import ReachabilitySettings, check_port_free, start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import free_port
+from tests.support.signed_records import id_of
 
 # Peers that do not exist, one for each dial: libp2p waits before it dials the same one again.
 NOBODY, IMPOSTOR, LOST, RELAYED, LATE = (PeerID(b"\x12\x20" + 32 * bytes([number])) for number in range(5))
@@ -89,7 +91,7 @@ def test_a_peer_that_was_dialled_a_moment_too_soon(stations, identities, tmp_pat
 
     async def scenario() -> None:
         way, identity = f"/ip4/127.0.0.1/tcp/{free_port()}", identities[-1]
-        address = f"{way}/p2p/{PeerID.from_identity(identity.read_bytes())}"
+        address = f"{way}/p2p/{id_of(load_identity(identity))}"
         async with stations(1) as [one]:
             assert await dial(one.p2p, address) == "connection refused"
             settings = NodeSettings("oracle", host_maddrs=(way,), identity_path=identity)

@@ -15,12 +15,13 @@ from dupt_swarm.network.p2p.dht_messages import (
     place_of,
 )
 from dupt_swarm.replica.plain import BYTES_MAX, unpack
+from dupt_swarm.replica.signed import ID_BEGINNING
 
 KEY = bytes(20)
 
 
 def peer_id(number: int) -> bytes:
-    return b"\x12\x20" + number.to_bytes(32, "big")
+    return ID_BEGINNING + number.to_bytes(32, "big")
 
 
 def test_places_are_where_hivemind_hashes_to() -> None:

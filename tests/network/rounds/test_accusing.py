@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hivemind.utils.crypto import RSAPrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
@@ -57,7 +57,7 @@ class Accuser:
 
 
 @pytest.fixture(scope="module")
-def liars() -> dict[str, RSAPrivateKey]:
+def liars() -> dict[str, Ed25519PrivateKey]:
     """Keys of voters that lie."""
     return keys_by_id(PROOFS_MAX + 2)
 

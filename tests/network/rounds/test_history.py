@@ -14,9 +14,9 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.kept_rounds import NUMEL, KeptRounds
-from tests.support.signed_records import some_keys
+from tests.support.signed_records import fresh_keys
 
-KEYS = some_keys(3)
+KEYS = fresh_keys(3)
 ROUNDS = 3
 
 

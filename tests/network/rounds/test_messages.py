@@ -14,10 +14,10 @@ from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Promise
 from dupt_swarm.replica.signed_words import Words
-from tests.support.signed_records import id_of, some_keys
+from tests.support.signed_records import fresh_keys, id_of
 
 SWARM, STATE, AFTER = "swarm-1", "ab" * 32, "cd" * 32
-KEYS = {id_of(key): key for key in some_keys(3)}
+KEYS = {id_of(key): key for key in fresh_keys(3)}
 IDS = sorted(KEYS)
 ELECTORATE = Electorate().after(IDS, weak=True)
 PACE = Pace(gather=10.0, exchange=20.0, silence=5.0)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hivemind.utils.crypto import RSAPrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.network.rounds import offences
 from dupt_swarm.network.rounds.offences import Offences, name_of
@@ -15,7 +15,7 @@ PLACES = 3
 
 
 @pytest.fixture(scope="module")
-def keys() -> dict[str, RSAPrivateKey]:
+def keys() -> dict[str, Ed25519PrivateKey]:
     """Of peers, by their ids."""
     return keys_by_id(2 * PLACES)
 

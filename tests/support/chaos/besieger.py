@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgpack
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.p2p import P2P, P2PHandlerError
-from hivemind.utils.crypto import RSAPrivateKey
 
 from dupt_swarm.discovery import observe
 from dupt_swarm.errors import NodeError
@@ -110,7 +110,7 @@ class Besieger:
         """Oracles that are said to be at the swarm's state, with all tokens of its round, and never come."""
         await self._store(p2p, address, self.phantoms, state_digest=self.digest, round_tokens=LATER)
 
-    async def _store(self, p2p: P2P, address: str, keys: list[RSAPrivateKey], **fields: object) -> None:
+    async def _store(self, p2p: P2P, address: str, keys: list[Ed25519PrivateKey], **fields: object) -> None:
         for key in keys:
             await tell_record(p2p, address, self.manifest, key, **fields)
 
