@@ -20,6 +20,7 @@ from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
 from dupt_swarm.network.rounds.reports import Report
 from dupt_swarm.network.rounds.round import Roll
+from dupt_swarm.network.task_group import TaskGroup
 from dupt_swarm.replica.link import Brought, Choice, Link
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.state import ReplicaState
@@ -132,7 +133,7 @@ class Session:
     async def run(self, ask: Ask) -> Ended:
         """Take part until the state is left and the next one is here, or cannot be computed."""
         try:
-            async with asyncio.TaskGroup() as work:
+            async with TaskGroup() as work:
                 endless = (self._report_forever(ask), self._exchange.run(self), self._judge_forever())
                 tasks = [work.create_task(each) for each in endless]
                 while (link := self.round.link) is None:

@@ -17,6 +17,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.exchange import Averaged, Floor
 from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.task_group import TaskGroup
 from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
@@ -89,7 +90,7 @@ class Share:
     async def run(self, floor: Floor) -> None:
         """See `RoundExchange`."""
         fetching = _Fetching(floor)
-        async with asyncio.TaskGroup() as tasks:
+        async with TaskGroup() as tasks:
             for _ in range(AT_ONCE):
                 tasks.create_task(self._fetch_forever(fetching))
 

@@ -17,6 +17,7 @@ from typing import Generic, TypeVar
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
+from dupt_swarm.network.task_group import TaskGroup
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.replica.contribution import CONTRIBUTION
@@ -297,7 +298,7 @@ class Download:
     async def _draw_from(self, donor: Donor) -> None:
         """Fetch chunks from ``donor`` until there is nothing left to fetch, or it fails."""
         try:
-            async with asyncio.TaskGroup() as lanes:
+            async with TaskGroup() as lanes:
                 for _ in range(LANES):
                     lanes.create_task(self._lane(donor))
         except* (CallError, ValueError, TimeoutError) as group:

@@ -1,6 +1,8 @@
 """Real peers on loopback leave states together."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,9 +22,10 @@ from dupt_swarm.replica.electorate import PROBATION_ROUNDS
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, open_deciders
+from tests.support.deciders import Decider, open_deciders, state_of
 
 NUMEL = 3_000
+ENDING_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -84,6 +87,34 @@ def test_several_rounds(deciders) -> None:
             assert [each.proofs for each in peers] == [[]] * 3
 
     run(scenario())
+
+
+@pytest.mark.parametrize("exchange", ["share", "reduce"])
+def test_a_state_that_was_left_takes_no_memory(deciders, manifest, exchange) -> None:
+    """Nothing of its session stays, whose states have gigabytes: not even until garbage is looked for."""
+
+    async def scenario() -> None:
+        kind = manifest if exchange == "share" else reducing(manifest)
+        async with deciders(3, manifest=kind) as (peers, _):
+            everybody, left = {each.peer_id for each in peers}, []
+            for number in range(3):
+                left += [weakref.ref(each.deciding.present) for each in peers]
+                ended = await asyncio.gather(
+                    *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
+                )
+                for each, one in zip(peers, ended, strict=True):
+                    each.reach(state_of(one), everybody)
+                del ended, one
+            async with asyncio.timeout(ENDING_SECONDS):  # their last reports are cancelled and waited for
+                while any(each() is not None for each in left):
+                    await asyncio.sleep(0.1)
+
+    gc.collect()
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()
 
 
 def reducing(manifest: Manifest) -> Manifest:
