@@ -33,10 +33,10 @@ from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
-from dupt_swarm.replica.signed import peer_id_of, public_of
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.storage import save_state
 from tests.support.saved_models import small_tokenizer
+from tests.support.signed_records import fresh_keys, id_of
 from tests.support.tiny import tiny_manifest
 
 TOKENS = 1_000_000
@@ -54,7 +54,7 @@ class Forged:
         tokenizer = small_tokenizer()
         manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
         self._words, self._rounds = Words(manifest.swarm_id), rounds
-        owners = {peer_id_of(public_of(key)): key for key in keys}
+        owners = {id_of(key): key for key in keys}
         self._keys = dict(sorted(owners.items()))
         first = first_state(manifest, list(first_model(manifest).parameters()))
         last = replace(
@@ -109,7 +109,7 @@ def main(rounds: int, peers: str, file: Path | None) -> None:
 
 def measure(count: int, rounds: int) -> Run:
     """Seconds for rounds of so many peers, and the bytes of their chain."""
-    keys = [Ed25519PrivateKey.generate() for _ in range(count)]
+    keys = fresh_keys(count)
     with tempfile.TemporaryDirectory() as name:
         Forged(Path(name), keys, rounds)
         began, of_clock = time.process_time(), time.monotonic()

@@ -44,15 +44,15 @@ class ChainFile:
             raise ValueError(f"{self.path.name}: it does not say where it begins: {error}") from error
         # Most of the time goes to signatures, which threads verify side by side.
         with ThreadPoolExecutor() as readers:
-            links = readers.map(self._read, lines[1:])
-            for number in range(chain.electorate.round + 1, chain.electorate.round + len(lines)):
+            reading = [readers.submit(self._read, line) for line in lines[1:]]
+            for number, each in enumerate(reading, chain.electorate.round + 1):
                 try:
-                    link = next(links)
+                    link = each.result()
                     if link.state not in chain:
                         raise ValueError("it does not leave the state before it: one is missing")
                     chain.follow([link])
                 except ValueError as error:
-                    readers.shutdown(wait=False, cancel_futures=True)
+                    readers.shutdown(cancel_futures=True)
                     raise ValueError(f"{self.path.name}: the link of round {number}: {error}") from error
         return chain
 

@@ -17,10 +17,11 @@ from dupt_swarm.replica.plain import unpack
 
 # A proposal of 256 contributions, by maker, digest and tokens, where 512 have left.
 SIGNED_BYTES_MAX = 80_000
-KEY_BYTES = 32
+PUBLIC_BYTES = 32
 # What libp2p writes before an Ed25519 key to make a peer id of it: multihash "identity", 36 bytes; then its
 # protobuf message of a key, whose type is Ed25519, 32 bytes.
 ID_BEGINNING = bytes.fromhex("0024") + bytes.fromhex("08011220")
+ID_BYTES = len(ID_BEGINNING) + PUBLIC_BYTES
 IDS_KEPT_MAX = 4096  # each message that is read needs one
 
 
@@ -66,8 +67,8 @@ def peer_id_of(public: bytes) -> str:
     Raises:
         ValueError: it is not such a key.
     """
-    if len(public) != KEY_BYTES:
-        raise ValueError(f"not a public key of {KEY_BYTES} bytes")
+    if len(public) != PUBLIC_BYTES:
+        raise ValueError(f"not a public key of {PUBLIC_BYTES} bytes")
     return base58.b58encode(ID_BEGINNING + public).decode()
 
 

@@ -21,7 +21,7 @@ TOKENS = (
     ),
     *(b"\x91" * 600, b"[" * 2000, b'{"a":' * 1200, b"\xd4\xff\x00", b"\x81\x90\x01"),
     *(b"NaN", b"1e999", b"-0", b'"\\ud800"', b"\\u0000", b"9" * 5000, b"\x00", b"\xff\xfe", b"null"),
-    *(b"/p2p/", b"\n"),
+    *(b"[owner:", b"[signature:", b"]", b"ssh-rsa ", b"/p2p/", b"\n"),
 )
 LEAVES = st.one_of(
     st.none(),

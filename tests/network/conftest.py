@@ -1,7 +1,8 @@
 import asyncio
 import contextlib
+import gc
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,15 @@ class Station:
 def quick_daemons() -> None:
     """hivemind's daemons start from the unpacked executable in this process too."""
     use_unpacked()
+
+
+@pytest.fixture
+def no_garbage_collected() -> Iterator[None]:
+    """What is gone during the test was so at once, and not as garbage."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

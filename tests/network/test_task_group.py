@@ -1,9 +1,7 @@
 """What a group of tasks leaves behind when it is cancelled."""
 
 import asyncio
-import gc
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,15 +10,6 @@ from dupt_swarm.network.task_group import TaskGroup
 
 class Large:
     """Something that should not stay."""
-
-
-@pytest.fixture
-def no_garbage_collected() -> Iterator[None]:
-    """Whatever is gone was so at once."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 async def forever(_: Large) -> None:

@@ -1,3 +1,5 @@
+import contextlib
+
 import base58
 import msgpack
 import pytest
@@ -13,12 +15,13 @@ from dupt_swarm.replica.signed import (
     read_signed,
     sign,
 )
+from tests.support.signed_records import fresh_keys
 
 
 @pytest.fixture(scope="module")
 def keys() -> list[Ed25519PrivateKey]:
     """Of two peers."""
-    return [Ed25519PrivateKey.generate() for _ in range(2)]
+    return fresh_keys(2)
 
 
 def test_a_peer_id_is_the_key(keys) -> None:
@@ -28,6 +31,17 @@ def test_a_peer_id_is_the_key(keys) -> None:
         message = crypto_pb2.PublicKey(key_type=crypto_pb2.Ed25519, data=public).SerializeToString()
         assert base58.b58decode(peer_id_of(public)) == bytes([0, len(message)]) + message
         assert peer_id_of(public).startswith("12D3KooW")  # as the specification says of all of them
+    assert len({peer_id_of(public_of(key)) for key in keys}) == len(keys)
+
+
+def test_one_key_has_one_id(keys) -> None:
+    """A key with anything around it is no key."""
+    key = public_of(keys[0])
+    accepted = []
+    for variant in (key + b" comment", key + b" ", b"x" + key, key + b"x", key + key, key + b"\n"):
+        with contextlib.suppress(ValueError):
+            accepted.append((variant, peer_id_of(variant)))
+    assert accepted == []
 
 
 @pytest.mark.parametrize("key", [b"", b"ssh-ed25519 AAAA", bytes(31), bytes(33), bytes(64)])

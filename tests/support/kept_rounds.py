@@ -16,10 +16,10 @@ from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Word
 from dupt_swarm.replica.replay import contribution_form, replay
-from dupt_swarm.replica.signed import peer_id_of, public_of
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
+from tests.support.signed_records import id_of
 
 NUMEL = 1000
 NOTHING = "0" * 64
@@ -73,7 +73,7 @@ class KeptRounds:
     @property
     def ids(self) -> list[str]:
         """Peer ids of the keys' owners."""
-        return [peer_id_of(public_of(key)) for key in self.keys]
+        return [id_of(key) for key in self.keys]
 
     def branch(self, rounds: int) -> KeptRounds:
         """The same until so many rounds, to go on differently."""

@@ -32,6 +32,7 @@ PASSED_ON = 4  # so many are told by each who hears of it
 TRUSTED_RATE, TRUSTED_AT_ONCE = 200.0, 2000.0
 OTHERS_RATE, OTHERS_AT_ONCE = 20.0, 200.0
 TOLD_MAX = 64  # names in one message
+TOLD_BYTES = RECORD_BYTES_MAX + NAME_BYTES * TOLD_MAX + 256
 PULL_SECONDS, PULL_SECONDS_PER_PEER, PULL_SECONDS_MAX = 1.0, 0.02, 5.0
 # Answers are bounded: whoever lacks more asks again at once, so often, and in the beginning more often.
 AGAIN_MAX, FIRST_AGAIN_MAX = 8, 32
@@ -184,7 +185,7 @@ class Gossip:
         await self._p2p.serve(self)
 
     # A record, whose signature is checked.
-    @rpc(Told, Raw, longest=(4352, 256), seconds=ANSWER_SECONDS, calls=5, urgent=True)
+    @rpc(Told, Raw, longest=(TOLD_BYTES, 256), seconds=ANSWER_SECONDS, calls=5, urgent=True)
     async def rpc_tell(self, request: Told, caller: str) -> Raw:
         """Take a record, and pass it on if that is wanted and it is news."""
         for record in self._take([request.data]):

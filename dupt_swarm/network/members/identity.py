@@ -16,8 +16,10 @@ from hivemind.proto import crypto_pb2
 from dupt_swarm.disk.files import create_secret
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import UsageError
-from dupt_swarm.replica.signed import KEY_BYTES, public_of
+from dupt_swarm.replica.signed import public_of
 from dupt_swarm.settings import NodeSettings
+
+SEED_BYTES = 32  # of a private key, which libp2p keeps with the public one after it
 
 
 def load_identity(path: Path) -> Ed25519PrivateKey:
@@ -32,7 +34,8 @@ def load_identity(path: Path) -> Ed25519PrivateKey:
             create_secret(path, as_identity(Ed25519PrivateKey.generate()))
     try:
         data = path.read_bytes()
-        key = Ed25519PrivateKey.from_private_bytes(crypto_pb2.PrivateKey.FromString(data).data[:KEY_BYTES])
+        seed = crypto_pb2.PrivateKey.FromString(data).data[:SEED_BYTES]
+        key = Ed25519PrivateKey.from_private_bytes(seed)
         if as_identity(key) != data:  # or the daemon would have another one
             raise ValueError("no Ed25519 key")
         return key

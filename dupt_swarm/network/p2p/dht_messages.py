@@ -8,13 +8,12 @@ from typing import Any
 
 from hivemind.proto import dht_pb2
 
-from dupt_swarm.replica.signed import ID_BEGINNING
-from dupt_swarm.replica.signed import KEY_BYTES as PUBLIC_BYTES
+from dupt_swarm.replica.signed import ID_BEGINNING, ID_BYTES
 
 
 def is_member_id(data: bytes) -> bool:
     """Whether these bytes can be the peer id of an Ed25519 key, as all members have one."""
-    return len(data) == len(ID_BEGINNING) + PUBLIC_BYTES and data.startswith(ID_BEGINNING)
+    return len(data) == ID_BYTES and data.startswith(ID_BEGINNING)
 
 
 def place_of(peer_id: bytes) -> bytes:

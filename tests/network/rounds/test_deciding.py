@@ -1,7 +1,6 @@
 """Real peers on loopback leave states together."""
 
 import asyncio
-import gc
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -89,6 +88,7 @@ def test_several_rounds(deciders) -> None:
     run(scenario())
 
 
+@pytest.mark.usefixtures("no_garbage_collected")
 @pytest.mark.parametrize("exchange", ["share", "reduce"])
 def test_a_state_that_was_left_takes_no_memory(deciders, manifest, exchange) -> None:
     """Nothing of its session stays, whose states have gigabytes: not even until garbage is looked for."""
@@ -109,12 +109,7 @@ def test_a_state_that_was_left_takes_no_memory(deciders, manifest, exchange) -> 
                 while any(each() is not None for each in left):
                     await asyncio.sleep(0.1)
 
-    gc.collect()
-    gc.disable()
-    try:
-        run(scenario())
-    finally:
-        gc.enable()
+    run(scenario())
 
 
 def reducing(manifest: Manifest) -> Manifest:

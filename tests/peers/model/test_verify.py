@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.learning.objectives import first_model
@@ -19,6 +18,7 @@ from dupt_swarm.replica.storage import save_state
 from tests.support.kept_rounds import TOKENS, KeptRounds
 from tests.support.programs import dupt_model
 from tests.support.saved_models import write_model
+from tests.support.signed_records import fresh_keys
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def kept(tmp_path: Path) -> KeptRounds:
     """A model folder of two rounds, the second of which is strong."""
     manifest = write_model(tmp_path / "model").manifest
     first = first_state(manifest, list(first_model(manifest).parameters()))
-    rounds = KeptRounds.from_round_0(manifest, [Ed25519PrivateKey.generate()], first)
+    rounds = KeptRounds.from_round_0(manifest, fresh_keys(1), first)
     rounds.end_round(torch.full_like(first.anchor, 0.01))
     save_state(rounds.states[-1], tmp_path / "model" / "replica.safetensors")
     put(tmp_path, rounds, rounds.chain())
