@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from dupt_swarm.command_line.join_line import join_line
 from dupt_swarm.node.addresses import Address, join_addresses
@@ -23,6 +24,7 @@ from monitor.summary import ContributorSummary, Summary, contributor, summarise
 from monitor.watcher import REFRESH_SECONDS, Snapshot
 
 SOUGHT_MAX = 100  # characters of a search
+FOLDER = Path(__file__).with_name("page")
 FOR_EVER = "public, max-age=31536000, immutable"
 FILES = {
     "page.css": "text/css; charset=utf-8",
@@ -59,23 +61,6 @@ class Site:
         """
         self._snapshot, self._history, self._clock = snapshot, history, clock
         self._initial_peers = initial_peers
-        folder = Path(__file__).with_name("page")
-        self._files = {name: (folder / name).read_bytes() for name in FILES}
-        self._schema = json.dumps(Summary.model_json_schema(mode="serialization")).encode() + b"\n"
-        # Jinja escapes whatever it is given; a name that is misspelt in the template is an error.
-        environment = Environment(
-            loader=FileSystemLoader(folder),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        environment.filters |= {
-            name: getattr(formats, name)
-            for name in ("short", "whole", "loss", "percent", "clock", "count", "size", "wait")
-        }
-        environment.globals["asset"] = self._address_of
-        self._template = environment.get_template("page.html")
 
     def answer(self, path: str, query: str = "") -> Answer | None:
         """What lies at ``path``; None: nothing."""
@@ -84,10 +69,10 @@ class Site:
         if path == "/api/v1/swarm":
             return Answer("application/json", self.summary().model_dump_json().encode() + b"\n")
         if path == "/api/v1/schema":
-            return Answer("application/schema+json", self._schema)
+            return Answer("application/schema+json", schema())
         name = path.removeprefix("/page/")
         if path.startswith("/page/") and name in FILES:
-            return Answer(FILES[name], self._files[name], FOR_EVER)
+            return Answer(FILES[name], content(name), FOR_EVER)
         return None
 
     def summary(self) -> Summary:
@@ -105,7 +90,7 @@ class Site:
         """
         summary, chosen = self.summary(), parse_qs(query)
         by_tokens, [sought] = chosen.get("by") == ["tokens"], chosen.get("peer", [""])[:1]
-        return self._template.render(
+        return template().render(
             s=summary,
             verdict=verdict(summary),
             chart=chart.draw(self._history().points, by_tokens),
@@ -132,10 +117,6 @@ class Site:
     def _addresses(self) -> list[str]:
         return join_addresses(self._initial_peers, self._snapshot().view)
 
-    def _address_of(self, name: str) -> str:
-        """A URL that changes with the file, so that browsers may keep it for ever."""
-        return f"/page/{name}?{hashlib.sha256(self._files[name]).hexdigest()[:12]}"
-
 
 def verdict(summary: Summary) -> Verdict:
     """The gravest check decides."""
@@ -151,3 +132,39 @@ def verdict(summary: Summary) -> Verdict:
         "reach": "Hard to reach",
     }
     return Verdict(level, texts[first.name])
+
+
+@functools.cache
+def template() -> Template:
+    """The page as it is to be filled in, compiled once."""
+    # Jinja escapes whatever it is given; a name that is misspelt in the template is an error.
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        name: getattr(formats, name)
+        for name in ("short", "whole", "loss", "percent", "clock", "count", "size", "wait")
+    }
+    environment.globals["asset"] = address_of
+    return environment.get_template("page.html")
+
+
+@functools.cache
+def content(name: str) -> bytes:
+    """A file of the page."""
+    return (FOLDER / name).read_bytes()
+
+
+def address_of(name: str) -> str:
+    """A URL that changes with the file, so that browsers may keep it for ever."""
+    return f"/page/{name}?{hashlib.sha256(content(name)).hexdigest()[:12]}"
+
+
+@functools.cache
+def schema() -> bytes:
+    """Of the summary, as JSON."""
+    return json.dumps(Summary.model_json_schema(mode="serialization")).encode() + b"\n"
