@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.warm import Program
+
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
 
@@ -29,9 +31,9 @@ def test_a_row_is_appended_for_each_codec(tmp_path: Path) -> None:
     options = ["--values", "4096", "--turns", "2", "--kept", "8", "--file", str(file)]
     script = [sys.executable, "benchmarks/contribution_codecs.py", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    shown = subprocess.run(
-        script, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
-    ).stdout
+    with Program(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as program:
+        shown, _ = program.communicate(timeout=60)
+    assert program.returncode == 0
     first, *rows = map(json.loads, file.read_text("utf-8").splitlines())
     assert first == {}
     assert [f"`{row['codec']}`" for row in rows] == [line.split()[1] for line in shown.splitlines()[3:]]

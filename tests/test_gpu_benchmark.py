@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.warm import Program
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -17,7 +19,12 @@ def run(part: str, file: Path) -> dict[str, Any]:
     """What it writes of a part."""
     options = ("--small", "--device", "cpu", "--seconds", "0.1", "--slices", "1", "--file", str(file))
     script = [sys.executable, f"{ROOT}/benchmarks/gpu.py", "--parts", part, *options]
-    subprocess.run(script, cwd=ROOT, check=True, capture_output=True, timeout=600)
+    with Program(script, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            said, _ = process.communicate(timeout=600)
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
     found: dict[str, Any] = json.loads(file.read_text("utf-8"))[part]
     assert "error" not in found, found
     return found

@@ -10,7 +10,6 @@ import torch
 
 from dupt_swarm.errors import DeviceError
 from dupt_swarm.learning.batches import Batches
-from dupt_swarm.learning.data_parallel import worker as worker_module
 from dupt_swarm.learning.data_parallel.orders import Answer, Done, Failed
 from dupt_swarm.learning.data_parallel.workers import Workers, _Worker
 from dupt_swarm.learning.interruptible import Abandoned
@@ -19,6 +18,7 @@ from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
 from tests.learning.test_trainer import Adam
 from tests.support.tiny import tiny_manifest
+from tests.support.warm import nursery_pids
 
 CPU = torch.device("cpu")
 MANIFEST = tiny_manifest()
@@ -66,8 +66,7 @@ def parameters(trainer: Trainer) -> torch.Tensor:
 
 
 def process_of_worker() -> psutil.Process:
-    children = psutil.Process().children()
-    [process] = [child for child in children if worker_module.__name__ in child.cmdline()]
+    [process] = [child for child in psutil.Process().children() if child.pid not in nursery_pids()]
     return process
 
 

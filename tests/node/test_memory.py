@@ -1,6 +1,5 @@
 import mmap
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.memory import leave
+from tests.support.warm import Program
 
 
 @pytest.fixture
@@ -66,7 +66,8 @@ def test_another_process_finds_the_state(fd) -> None:
     )
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-c", code, str(fd)]
-    subprocess.run(command, pass_fds=(fd,), check=True, timeout=60, env=os.environ | {"PYTHONPATH": path})
+    with Program(command, pass_fds=(fd,), env=os.environ | {"PYTHONPATH": path}) as other:
+        assert other.wait(60) == 0
     found = SharedMemory(fd, LAYOUT, NAMES).load()
     assert found is not None
     assert (found.round, found.swarm_tokens, found.digest) == (3, 1000, state_of(0.1).digest)

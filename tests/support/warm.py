@@ -32,6 +32,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.support.huge_pages import collapse
+from tests.support.spawning import spawn_lightly
 from tests.support.unpacked import use_unpacked
 
 REQUEST_BYTES_MAX = 1 << 20
@@ -42,7 +44,8 @@ IMPORTS = (
     *("torch._dynamo", "multiaddr.codecs.cid", "netaddr", "rich.live", "rich.table", "peers.metrics.http"),
     "sklearn.metrics",
 )
-STARTERS = ("dupt_swarm.node.link", "peers.processes")  # start nodes, and programs
+# Start nodes, programs, and the trainers of further devices.
+STARTERS = ("dupt_swarm.node.link", "peers.processes", "dupt_swarm.learning.data_parallel.workers")
 # What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.
 ENVIRONMENT = {
     "HIVEMIND_LOGLEVEL": "ERROR",
@@ -61,7 +64,7 @@ class _Start:
         self.cwd = os.fspath(cwd or Path.cwd())
         self.environment = dict(os.environ if env is None else env)
         self.pipes = rest[:6]
-        self.new_session = bool(rest[11])
+        self.new_session, self.process_group = bool(rest[11]), int(rest[12])
 
     @property
     def streams(self) -> list[int]:
@@ -160,6 +163,7 @@ def warm_up() -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
+    collapse()
 
 
 def import_tests(root: Path, places: Sequence[str], begin: float) -> None:
@@ -257,12 +261,14 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         atexit._clear()
         if start["new_session"]:
             os.setsid()
+        if start["process_group"] >= 0:
+            os.setpgid(0, start["process_group"])
         _take(dict(zip([0, 1, 2, *start["pass_fds"]], descriptors, strict=True)))
         _look_new(start)
         command = start["command"]
         if command[0] == sys.executable:
             del command[0]
-        if command[0] == "-u":  # so do pytest's workers begin
+        if command[0] in ("-u", "-P"):  # so do pytest's workers begin, and those of an oracle
             del command[0]
         if command[0] == "-m":
             sys.argv = command[1:]
@@ -273,6 +279,7 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
             exec(command[1], vars(main))
         else:
             sys.argv = command
+            sys.path.insert(0, str(Path(command[0]).parent))
             runpy.run_path(command[0], run_name="__main__")
         code = 0
     except SystemExit as end:
@@ -351,6 +358,7 @@ def serve(descriptor: int) -> None:
     requests = socket.socket(fileno=descriptor)
     warm_up()
     use_unpacked()
+    spawn_lightly()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
