@@ -23,7 +23,6 @@ hugging_face     transformers without the network
 tasks            very small tasks, and texts that are easy to tell apart
 programs         our programs, started as people do
 warm             starting programs without importing everything anew each time
-huge_pages       memory of which a fork costs less
 spawning         starting hivemind's daemon without a fork of the node
 unpacked         hivemind's daemon, which packed takes long to start
 costs            what rounds cost an oracle
