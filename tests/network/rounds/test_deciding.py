@@ -14,7 +14,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.round import Roll
-from dupt_swarm.network.rounds.session import Session
+from dupt_swarm.network.rounds.session import Ended, Session
 from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.electorate import PROBATION_ROUNDS
@@ -57,6 +57,13 @@ def values(seed: int, numel: int = NUMEL) -> torch.Tensor:
     return torch.randn(numel, generator=torch.Generator().manual_seed(seed)) * 1e-3
 
 
+def link_of(ended: Iterable[Ended]) -> Link:
+    """That by which all have left the state."""
+    links = {each.link for each in ended}
+    assert len(links) == 1
+    return links.pop()
+
+
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 60))
 
@@ -71,7 +78,7 @@ def test_several_rounds(deciders) -> None:
                 ended = await asyncio.gather(
                     *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
                 )
-                [link] = {each.link for each in ended}
+                link = link_of(ended)
                 assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
                 assert set(link.choice.makers) == everybody and not link.dropped
                 assert 2 <= len(link.makers) <= 3
@@ -128,7 +135,7 @@ def test_rounds_of_an_all_reduce(deciders, manifest) -> None:
                 ended = await asyncio.gather(
                     *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
                 )
-                [link] = {each.link for each in ended}
+                link = link_of(ended)
                 assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
                 assert set(link.choice.makers) == everybody
                 [after] = {each.computed.after.digest for each in ended if each.computed is not None}
@@ -166,7 +173,7 @@ def test_one_dies_in_an_all_reduce(deciders, manifest, first: bool) -> None:
             ending = asyncio.create_task(dying.end(values(0, numel)))
             ended = await asyncio.gather(*(each.end(values(1, numel)) for each in others))
             assert dead.is_set()
-            [link] = {each.link for each in ended}
+            link = link_of(ended)
             assert set(link.choice.makers) == {each.peer_id for each in others}
             assert link.ballot > 0 and not link.choice.weak
             ending.cancel()
@@ -192,7 +199,7 @@ def test_newcomers_bring_and_do_not_decide(deciders) -> None:
     async def scenario() -> None:
         async with deciders(3, electing=1) as (peers, _):
             ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
-            [link] = {each.link for each in ended}
+            link = link_of(ended)
             assert link.makers == {peers[0].peer_id}
             assert set(link.choice.makers) == {each.peer_id for each in peers}
             after = ended[2].computed.after
@@ -229,7 +236,7 @@ def test_a_coordinator_that_is_silent(deciders) -> None:
             silent.deciding.rest()
             silent.seen.refused = {each.peer_id for each in others}
             ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(others)))
-            [link] = {each.link for each in ended}
+            link = link_of(ended)
             assert link.ballot > 0 and not link.choice.weak
             silent.seen.refused.clear()
             silent.deciding._desks.clear()
@@ -346,7 +353,7 @@ def test_what_does_harm_is_refused(deciders) -> None:
 
                 each.deciding.accepts = accepts
             ended = await asyncio.gather(*(each.end(values(place)) for place, each in enumerate(peers)))
-            [link] = {each.link for each in ended}
+            link = link_of(ended)
             assert newcomer not in link.choice.makers and link.ballot > 0
             assert not any(each.proofs for each in peers)
 
@@ -393,7 +400,7 @@ def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
             one.reach(state, everybody)
             assert one.deciding.present.round.ballots.ballot > before.promise.ballot
             ended = await asyncio.gather(one.end(values(3)), *ending[1:])
-            [link] = {each.link for each in ended}
+            link = link_of(ended)
             assert link.after == before.acceptance.after
             assert [each.proofs for each in peers] == [[]] * 3
             ending[0].cancel()
