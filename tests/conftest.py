@@ -23,7 +23,16 @@ from tests.support.quick import is_quick
 from tests.support.spread import spread
 from tests.support.tiny import tiny_tables
 from tests.support.unpacked import unpack_for_tests
-from tests.support.warm import STARTERS, Program, fork_nursery, fork_workers, import_tests, start_by, warm_up
+from tests.support.warm import (
+    STARTERS,
+    Program,
+    Warm,
+    fork_nursery,
+    fork_workers,
+    import_tests,
+    start_by,
+    warm_up,
+)
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # As the node process has it: tests that run hivemind themselves leave no named segments either.
@@ -59,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
     mark()
     start_by(Program, *STARTERS)
     worker = getattr(config, "workerinput", None)
-    if worker and sys.platform == "linux":
+    if worker and Program is Warm:
         fork_nursery()
         number = int(worker["workerid"].removeprefix("gw"))  # one that takes another's place has a later one
         import_tests(config.rootpath, config.args, number / worker["workercount"] % 1)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.warm import Program
+from tests.support.programs import run_python
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted(path.name for path in (ROOT / "benchmarks").glob("[!_]*.py"))
@@ -29,14 +27,13 @@ def test_a_row_is_appended_for_each_codec(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text("{}\n")
     options = ["--values", "4096", "--turns", "2", "--kept", "8", "--file", str(file)]
-    script = [sys.executable, "benchmarks/contribution_codecs.py", *options]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with Program(script, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as program:
-        shown, _ = program.communicate(timeout=60)
-    assert program.returncode == 0
+    script = "benchmarks/contribution_codecs.py"
+    done = run_python(script, *options, seconds=60, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
     first, *rows = map(json.loads, file.read_text("utf-8").splitlines())
     assert first == {}
-    assert [f"`{row['codec']}`" for row in rows] == [line.split()[1] for line in shown.splitlines()[3:]]
+    assert [f"`{row['codec']}`" for row in rows] == [line.split()[1] for line in done.stdout.splitlines()[3:]]
     for row in rows:
         assert (row["values"], row["kept"], len(row["encode_seconds"])) == (4096, 8, 2)
         assert row["torch"]

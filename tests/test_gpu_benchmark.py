@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.warm import Program
+from tests.support.programs import run_python
 
 ROOT = Path(__file__).parent.parent
 
@@ -18,13 +16,8 @@ ROOT = Path(__file__).parent.parent
 def run(part: str, file: Path) -> dict[str, Any]:
     """What it writes of a part."""
     options = ("--small", "--device", "cpu", "--seconds", "0.1", "--slices", "1", "--file", str(file))
-    script = [sys.executable, f"{ROOT}/benchmarks/gpu.py", "--parts", part, *options]
-    with Program(script, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        try:
-            said, _ = process.communicate(timeout=600)
-        finally:
-            process.kill()
-    assert process.returncode == 0, said
+    done = run_python(f"{ROOT}/benchmarks/gpu.py", "--parts", part, *options, seconds=600, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(file.read_text("utf-8"))[part]
     assert "error" not in found, found
     return found

@@ -4,26 +4,19 @@
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from tests.hostile.targets import TARGETS
-from tests.support.warm import Program
+from tests.support.programs import run_python
 
 
 @pytest.fixture(scope="module", params=[50, pytest.param(200, marks=pytest.mark.system)])
 def problems(request: pytest.FixtureRequest) -> dict[str, str]:
     """Of each parser, in so many examples, found in a process of its own: a parser may take that with it."""
-    command = [sys.executable, "-m", "tests.hostile.fuzz", "--examples", str(request.param)]
-    with Program(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            output, errors = process.communicate(timeout=240)
-        finally:
-            process.kill()
-    found = [json.loads(line) for line in output.splitlines()]
-    ended = f"the process ended with {process.returncode} before: {errors[-3000:]}"
+    done = run_python("-m", "tests.hostile.fuzz", "--examples", str(request.param), seconds=240)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    ended = f"the process ended with {done.returncode} before: {done.stderr[-3000:]}"
     return dict.fromkeys(TARGETS, ended) | {each["parser"]: each["problem"] for each in found}
 
 

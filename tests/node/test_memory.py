@@ -12,7 +12,7 @@ from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.memory import leave
-from tests.support.warm import Program
+from tests.support.programs import run_python
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def test_another_process_finds_the_state(fd) -> None:
         "leave(SharedMemory(int(sys.argv[1]), LAYOUT, NAMES), state_of(0.1))"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    command = [sys.executable, "-c", code, str(fd)]
-    with Program(command, pass_fds=(fd,), env=os.environ | {"PYTHONPATH": path}) as other:
-        assert other.wait(60) == 0
+    environment = os.environ | {"PYTHONPATH": path}
+    done = run_python("-c", code, str(fd), seconds=60, pass_fds=(fd,), env=environment)
+    assert done.returncode == 0, done.stderr
     found = SharedMemory(fd, LAYOUT, NAMES).load()
     assert found is not None
     assert (found.round, found.swarm_tokens, found.digest) == (3, 1000, state_of(0.1).digest)

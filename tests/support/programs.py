@@ -27,10 +27,20 @@ def dupt_model(*arguments: str, **environment: str) -> subprocess.CompletedProce
     return _run("dupt-model", *arguments, **environment)
 
 
+def run_python(*arguments: str, seconds: float, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end, with other ``options`` of `subprocess.Popen`."""
+    command, pipe = [sys.executable, *arguments], subprocess.PIPE
+    return _end(Program(command, stdout=pipe, stderr=pipe, text=True, **options), seconds)
+
+
 def _run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    with start(*arguments, popen=Program, program=program, **environment) as process:
+    return _end(start(*arguments, popen=Program, program=program, **environment), 300)
+
+
+def _end(started: subprocess.Popen[str], seconds: float) -> subprocess.CompletedProcess[str]:
+    with started as process:
         try:
-            output, errors = process.communicate(timeout=300)
+            output, errors = process.communicate(timeout=seconds)
         finally:
             process.kill()
     return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
