@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 
@@ -14,7 +13,6 @@ from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
 from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import DeviceError, UsageError
 from dupt_swarm.learning.batches import cut_step
-from dupt_swarm.learning.data_parallel import worker as worker_module
 from dupt_swarm.learning.interruptible import Look
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
@@ -148,9 +146,8 @@ def test_an_oracle_that_loses_a_device_saves_what_it_has(
 
     def three_steps(trainer: Trainer, look: Look) -> Step:
         if len(taken) == 3:
-            children = psutil.Process().children()
-            [worker] = [child for child in children if worker_module.__name__ in child.cmdline()]
-            worker.kill()
+            [worker] = trainer._workers._all
+            worker._process.kill()
         taken.append(step(trainer, look))
         return taken[-1]
 
