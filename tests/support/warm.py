@@ -76,9 +76,16 @@ class _Start:
 
 
 class Fork(subprocess.Popen[Any]):
-    """A Python program in a fork of this process."""
+    """A Python program in a fork of this process, as long as that has one thread.
+
+    A lock that another thread holds would stay taken in the fork for ever. So a node that takes the place of
+    one that has ended starts as it does elsewhere.
+    """
 
     def _execute_child(self, *arguments: Any) -> None:
+        if threading.active_count() > 1:
+            super()._execute_child(*arguments)  # type: ignore[misc]
+            return
         start = _Start(arguments)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -94,9 +101,6 @@ class Fork(subprocess.Popen[Any]):
 def _handlers_waiting() -> Iterator[None]:
     """What a signal's handler raises comes afterwards: in a hook of a fork it would be lost, and the lock of
     `logging` stay taken for ever. `subprocess` calls no such hooks."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the other one
-        return
     me, came = os.getpid(), list[int]()
     numbers = (signal.SIGINT, signal.SIGTERM)
 
