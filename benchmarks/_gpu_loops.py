@@ -72,7 +72,7 @@ class Loop:
 
     def run(self, seconds: float) -> None:
         """Train for so long, and note the speed."""
-        self.rates.append(measure(self, seconds, self._device, None)[0])
+        self.rates.append(measure(self, seconds, self._device, None)["by_clock"])
 
     @property
     def rate(self) -> float:

@@ -64,15 +64,9 @@ class Pause:
         """Resume them."""
         self._signal(signal.SIGCONT)
 
-    def cpu_seconds(self) -> float:
-        """CPU seconds that the groups' processes have used."""
-        used = 0.0
-        for group in self._groups:
-            leader = psutil.Process(group)
-            for process in (leader, *leader.children(recursive=True)):
-                times = process.cpu_times()
-                used += times.user + times.system
-        return used
+    def cpu_seconds(self) -> list[float]:
+        """CPU seconds that the processes of each group have used."""
+        return [_cpu_seconds(psutil.Process(group)) for group in self._groups]
 
     def close(self) -> None:
         """Resume them for good."""
@@ -84,6 +78,11 @@ class Pause:
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, number)
+
+
+def _cpu_seconds(leader: psutil.Process) -> float:
+    times = [process.cpu_times() for process in (leader, *leader.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 @contextlib.contextmanager
@@ -102,8 +101,9 @@ def solitary_swarm(manifest: Manifest, tokenizer: bytes, folder: Path) -> Iterat
         swarm = stack.enter_context(
             Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=LOOPBACK))
         )
-        # Each node process leads a group of its own, and nothing else that runs here does.
-        children = (child.pid for child in psutil.Process().children())
-        pause = Pause([pid for pid in children if os.getpgid(pid) == pid])
+        # Each node process leads a group of its own, and nothing else that runs here does. The first peer's
+        # is the older one.
+        children = sorted(psutil.Process().children(), key=psutil.Process.create_time)
+        pause = Pause([child.pid for child in children if os.getpgid(child.pid) == child.pid])
         stack.callback(pause.close)
         yield swarm, pause

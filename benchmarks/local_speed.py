@@ -16,7 +16,8 @@ checkpoints are three times as frequent as they are.
 How to read it: b/a and c/b are ratios of tokens per second, the median over all triples of adjacent slices,
 with minimum and maximum; above 1 means that the first is faster. Each ratio is also given per second of CPU
 time, the nodes' included: the one to look at on a shared CPU (with OMP_NUM_THREADS=1, since waiting threads
-spin). For a GPU there is `gpu.py`.
+spin); and once more without the first peer's node, which is what a volunteer's machine has to do. For a GPU
+there is `gpu.py`.
 
     python benchmarks/local_speed.py [--preset tiny|gpt1] [--slices 15] [--seconds 5] [--batch-size 16]
         [--file PATH]
@@ -67,7 +68,9 @@ from dupt_swarm.settings import OracleSettings
 
 SETTLE_SECONDS = 0.5  # resumed nodes first catch up on what is overdue
 
-Rate = tuple[float, float]  # tokens per second of wall-clock time, and of CPU time
+KINDS = {"by_clock": "by the clock", "by_cpu": "by CPU time", "by_own_cpu": "without the first peer's"}
+
+Rates = dict[str, float]  # tokens per second of each kind of time
 
 
 class Arm(Protocol):
@@ -186,10 +189,10 @@ def main(
         for number in range(-1, slices):
             for name in names[number % 3 :] + names[: number % 3]:
                 # The first slice of each is warm-up: memory, compilation, the first round.
-                by_clock, by_cpu = measure(arms[name], seconds, device, pause if name == "c" else None)
+                rates = measure(arms[name], seconds, device, pause if name == "c" else None)
                 if number >= 0:
                     about = {"arm": name, "slice": number, "rounds": arms[name].rounds}
-                    rows[name].append(asked | about | {"by_clock": by_clock, "by_cpu": by_cpu})
+                    rows[name].append(asked | about | rates)
                     append(file, rows[name][-1])
         checkpoints = len(list(Path(folder).glob("oracle/*/checkpoint-*")))
     click.echo(
@@ -198,10 +201,10 @@ def main(
     click.echo(f"arm c: {rows['c'][-1]['rounds']} rounds; {checkpoints} of its checkpoints are there")
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
         by = [
-            ratio([each[kind] for each in rows[over]], [each[kind] for each in rows[under]])
-            for kind in ("by_clock", "by_cpu")
+            f"{ratio([each[kind] for each in rows[over]], [each[kind] for each in rows[under]])} {words}"
+            for kind, words in KINDS.items()
         ]
-        click.echo(f"{over}/{under}: {by[0]} by the clock, {by[1]} by CPU time")
+        click.echo(f"{over}/{under}: {', '.join(by)}")
 
 
 @contextmanager
@@ -245,22 +248,25 @@ def arms_of(
         gated.end()
 
 
-def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None) -> Rate:
-    """The speed over at least ``seconds``."""
+def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None) -> Rates:
+    """The speed over at least ``seconds``, by each of `KINDS`."""
+
+    def used() -> list[float]:
+        nodes = pause.cpu_seconds() if pause else []
+        return [time.perf_counter(), time.process_time() + sum(nodes), time.process_time() + sum(nodes[1:])]
+
     if pause:
         pause.go_on()
         time.sleep(SETTLE_SECONDS)
     wait_for(device)
-    used = time.process_time() + (pause.cpu_seconds() if pause else 0)
-    started, tokens = time.perf_counter(), 0
-    while time.perf_counter() - started < seconds:
+    before, tokens = used(), 0
+    while time.perf_counter() - before[0] < seconds:
         tokens += arm.step()
     wait_for(device)
-    seconds = time.perf_counter() - started
-    used = time.process_time() + (pause.cpu_seconds() if pause else 0) - used
+    rates = [tokens / (now - then) for now, then in zip(used(), before, strict=True)]
     if pause:
         pause.stop()
-    return tokens / seconds, tokens / used
+    return dict(zip(KINDS, rates, strict=True))
 
 
 def ratio(over: list[float], under: list[float]) -> str:
