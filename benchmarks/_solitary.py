@@ -7,7 +7,7 @@ import hashlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -66,7 +66,8 @@ class Pause:
 
     def cpu_seconds(self) -> list[float]:
         """CPU seconds that the processes of each group have used."""
-        return [_cpu_seconds(psutil.Process(group)) for group in self._groups]
+        leaders = [psutil.Process(group) for group in self._groups]
+        return [cpu_seconds([leader, *leader.children(recursive=True)]) for leader in leaders]
 
     def close(self) -> None:
         """Resume them for good."""
@@ -80,8 +81,9 @@ class Pause:
                 os.killpg(group, number)
 
 
-def _cpu_seconds(leader: psutil.Process) -> float:
-    times = [process.cpu_times() for process in (leader, *leader.children(recursive=True))]
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """CPU time that they have used so far."""
+    times = [process.cpu_times() for process in processes]
     return sum(each.user + each.system for each in times)
 
 

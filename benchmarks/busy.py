@@ -35,7 +35,7 @@ import numpy as np
 import psutil
 import torch
 from _runs import Run, append, file_option
-from _solitary import speed_manifest
+from _solitary import cpu_seconds, speed_manifest
 from local_speed import plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
@@ -179,11 +179,6 @@ def busy_programs(count: int) -> Iterator[Sequence[psutil.Process]]:
         for program in programs:
             program.kill()
             program.wait()
-
-
-def cpu_seconds(programs: Sequence[psutil.Process]) -> float:
-    """CPU time that they have used so far."""
-    return sum(program.cpu_times().user + program.cpu_times().system for program in programs)
 
 
 def show(figures: Figures) -> None:

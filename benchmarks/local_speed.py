@@ -252,8 +252,9 @@ def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None)
     """The speed over at least ``seconds``, by each of `KINDS`."""
 
     def used() -> list[float]:
-        nodes = pause.cpu_seconds() if pause else []
-        return [time.perf_counter(), time.process_time() + sum(nodes), time.process_time() + sum(nodes[1:])]
+        first, *others = pause.cpu_seconds() if pause else [0.0]
+        own = time.process_time() + sum(others)
+        return [time.perf_counter(), own + first, own]
 
     if pause:
         pause.go_on()
