@@ -18,7 +18,6 @@ from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
 from tests.learning.test_trainer import Adam
 from tests.support.tiny import tiny_manifest
-from tests.support.warm import nursery_pids
 
 CPU = torch.device("cpu")
 MANIFEST = tiny_manifest()
@@ -65,9 +64,9 @@ def parameters(trainer: Trainer) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in trainer.model.parameters()])
 
 
-def process_of_worker() -> psutil.Process:
-    [process] = [child for child in psutil.Process().children() if child.pid not in nursery_pids()]
-    return process
+def process_of_worker(trainer: Trainer) -> psutil.Process:
+    [worker] = trainer._workers._all
+    return psutil.Process(worker._process.pid)
 
 
 @pytest.mark.parametrize("at_once", [8, 1])
@@ -147,7 +146,7 @@ def test_too_little_memory_on_one_device_makes_all_compute_with_fewer(
 
 def test_a_worker_that_stands_still_holds_up_nobody_who_stops(two: Trainer) -> None:
     """The trainer looks around while it waits; afterwards the step is done again."""
-    one, process = alone(), process_of_worker()
+    one, process = alone(), process_of_worker(two)
     process.suspend()
 
     def give_up(done: int, total: int) -> None:
@@ -171,7 +170,7 @@ def test_a_worker_that_dies_is_an_error(helped: tuple[torch.nn.Module, Workers])
     trainer = trainer_of(*helped)
     trainer.step()
     before = parameters(trainer)
-    process = process_of_worker()
+    process = process_of_worker(trainer)
     process.kill()
     with pytest.raises(DeviceError, match=r"cpu: the process that computed there has ended \(exit code -9\)"):
         trainer.step()
