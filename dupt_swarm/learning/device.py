@@ -203,6 +203,15 @@ def wait_for(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
+def on(device: torch.device, values: Tensor) -> Tensor:
+    """``values`` on ``device``; to a GPU from pinned memory, and meanwhile the next can be prepared."""
+    if values.device == device:
+        return values
+    if device.type == "cuda" and not values.is_pinned():
+        values = values.pin_memory()
+    return values.to(device, non_blocking=device.type == "cuda")
+
+
 def free_memory(device: torch.device) -> None:
     """Give back to ``device`` what PyTorch keeps of it for later."""
     if device.type == "cuda":

@@ -62,6 +62,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         matrices: Iterable[nn.Parameter] | None = None,
         judge: Judge | None = None,
         unigrams: Unigrams | None = None,
+        *,
+        offload: bool = False,
     ) -> None:
         """Set ``parameters`` to the swarm's anchor.
 
@@ -74,6 +76,7 @@ class CollaborativeOptimizer(optim.Optimizer):
                 state that a round leads to; None: it accepts what it has computed.
             unigrams: of the model (`unigrams_of`), for a manifest in which it says how common tokens are;
                 None: embeddings have second moments of their own.
+            offload: have the inner optimizer's moments in the main memory, and not on a GPU.
 
         Raises:
             ManifestError: they do not have the shapes of the swarm's parameters.
@@ -86,7 +89,9 @@ class CollaborativeOptimizer(optim.Optimizer):
             )
         super().__init__(own, {})
         self._swarm, self._manifest = swarm, swarm.manifest
-        self._strategy = build_strategy(own, swarm.manifest, swarm.anchor, matrices, unigrams)
+        self._strategy = build_strategy(
+            own, swarm.manifest, swarm.anchor, matrices, unigrams, offload=offload
+        )
         self._contribution, self._judge = Contribution(), judge
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.device import wait_for
-from dupt_swarm.learning.strategies.flat import on, pieces, unflatten
+from dupt_swarm.learning.device import on, wait_for
+from dupt_swarm.learning.strategies.flat import pieces, unflatten
 
 
 class Area:

@@ -6,6 +6,7 @@ muon              Muon for the blocks' matrices, AdamW for the rest
 matrices          which parameters are the blocks' matrices
 embedding_adamw   for embeddings, by how common the model finds their tokens
 unigrams          how common that is
+offloading        moments in the main memory
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.inner.adamw import build_adamw
 from dupt_swarm.learning.inner.embedding_adamw import EmbeddingAdamW
 from dupt_swarm.learning.inner.matrices import assumed_block_matrices
-from dupt_swarm.learning.inner.muon import JointOptimizer, build_muon
+from dupt_swarm.learning.inner.muon import JointOptimizer, build_muon, parts_of
 from dupt_swarm.learning.inner.sgd import build_sgd
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.manifest import Inner
@@ -30,6 +31,9 @@ OPTIMIZERS: dict[str, Build] = {
     "sgd": lambda parameters, _, inner: build_sgd(parameters, inner),
     "muon": build_muon,
 }
+
+MOMENTS = {"adamw": 2, "muon": 2, "sgd": 0, "none": 0}
+"""Numbers that they remember of each weight; Muon at most."""
 
 
 def build_inner(
@@ -62,12 +66,12 @@ def build_inner(
     apart = set(unigrams.embeddings)
     rest = [parameter for parameter in trained if parameter not in apart]
     others = OPTIMIZERS[inner.optimizer](rest, named, inner)
-    return JointOptimizer([EmbeddingAdamW(unigrams, inner), *_parts(others)])
+    return JointOptimizer([EmbeddingAdamW(unigrams, inner), *parts_of(others)])
 
 
 def renew_scales(inner: optim.Optimizer) -> None:
     """Tell an optimizer of `build_inner` that its model has just been averaged with others."""
-    for part in _parts(inner):
+    for part in parts_of(inner):
         if isinstance(part, EmbeddingAdamW):
             part.renew()
 
@@ -77,12 +81,8 @@ def move_moments(inner: optim.Optimizer, device: torch.device) -> None:
 
     A number, such as how many steps were made, stays where the optimizer wants it.
     """
-    for part in _parts(inner):
+    for part in parts_of(inner):
         for state in part.state.values():
             for name, value in state.items():
                 if isinstance(value, Tensor) and value.ndim:
                     state[name] = value.to(device)
-
-
-def _parts(inner: optim.Optimizer) -> Sequence[optim.Optimizer]:
-    return inner.parts if isinstance(inner, JointOptimizer) else (inner,)

@@ -133,3 +133,8 @@ class JointOptimizer(optim.Optimizer):
         for part, state in zip(self.parts, state_dict["parts"], strict=True):
             part.load_state_dict(state)
         self.param_groups = [group for part in self.parts for group in part.param_groups]
+
+
+def parts_of(optimizer: optim.Optimizer) -> Sequence[optim.Optimizer]:
+    """Those of a `JointOptimizer`; any other is its own only one."""
+    return optimizer.parts if isinstance(optimizer, JointOptimizer) else (optimizer,)

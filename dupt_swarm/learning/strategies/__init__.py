@@ -74,11 +74,14 @@ def build_strategy(
     anchor: Tensor,
     matrices: Iterable[nn.Parameter] | None = None,
     unigrams: Unigrams | None = None,
+    *,
+    offload: bool = False,
 ) -> Strategy:
     """The strategy that the manifest names; the parameters are set to ``anchor`` (``[numel]``).
 
     An anchor that a strategy is given must stay as it is until it is given another.
 
-    ``matrices``, ``unigrams``: see `learning.inner.build_inner`.
+    ``matrices``, ``unigrams``: see `learning.inner.build_inner`; ``offload``: see `Offloaded`.
     """
-    return STRATEGIES[manifest.rounds.strategy](parameters, manifest, anchor, matrices, unigrams)
+    strategy = STRATEGIES[manifest.rounds.strategy]
+    return strategy(parameters, manifest, anchor, matrices, unigrams, offload=offload)

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn, optim
+from torch import Tensor, nn
 
 from dupt_swarm.learning.inner import build_inner, move_moments, renew_scales
+from dupt_swarm.learning.inner.offloading import Offloaded
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies.flat import Snapshot, clip_gradients, move, move_to, unflatten
 from dupt_swarm.manifest import Manifest
@@ -24,14 +25,16 @@ class DiLoCo:
         anchor: Tensor,
         matrices: Iterable[nn.Parameter] | None = None,
         unigrams: Unigrams | None = None,
+        *,
+        offload: bool = False,
     ) -> None:
         """Make the inner optimizer; see `build_strategy`."""
         self._parameters = parameters
         self._matrices = None if matrices is None else list(matrices)
-        self._config, self._unigrams = manifest.inner, unigrams
+        self._config, self._unigrams, self._offload = manifest.inner, unigrams, offload
         self._anchor = anchor
         self._mark, self._marked = Snapshot(parameters), False
-        self._inner = self._build()
+        self._build()
         unflatten(anchor, parameters)
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
@@ -40,7 +43,7 @@ class DiLoCo:
         clip_gradients(self._parameters, self._config.clip_norm)
         for group in self._inner.param_groups:
             group["lr"] = learning_rate
-        self._inner.step()
+        (self._offloaded or self._inner).step()
 
     def mark(self) -> None:
         self._mark.take()
@@ -63,12 +66,13 @@ class DiLoCo:
     def discard(self) -> None:
         """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
         unflatten(self._anchor, self._parameters)
-        self._inner = self._build()
+        self._build()
         self._marked = False
 
     def move_to(self, device: torch.device) -> None:
         move_to(device, self._parameters)
-        move_moments(self._inner, device)
+        if not self._offloaded:
+            move_moments(self._inner, device)
 
     def state_dict(self) -> dict[str, Any]:
         present = Snapshot(self._parameters)
@@ -77,10 +81,11 @@ class DiLoCo:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         unflatten(state["parameters"], self._parameters)
-        self._inner.load_state_dict(state["inner"])
+        (self._offloaded or self._inner).load_state_dict(state["inner"])
 
-    def _build(self) -> optim.Optimizer:
-        return build_inner(self._parameters, self._config, self._matrices, self._unigrams)
+    def _build(self) -> None:
+        self._inner = build_inner(self._parameters, self._config, self._matrices, self._unigrams)
+        self._offloaded = Offloaded(self._inner) if self._offload else None
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
         move(self._parameters, base, anchor)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from dupt_swarm.learning.device import on
+
 PIECE = 1 << 24  # values that are on their way at once: 64 MiB
 
 
@@ -119,15 +121,6 @@ def pieces(parameters: Sequence[Tensor], vector: Tensor) -> Iterator[tuple[Tenso
             )
         else:
             yield parameter.detach(), values.view_as(parameter)
-
-
-def on(device: torch.device, values: Tensor) -> Tensor:
-    """``values`` on ``device``; to a GPU from pinned memory, and meanwhile the next can be prepared."""
-    if values.device == device:
-        return values
-    if device.type == "cuda" and not values.is_pinned():
-        values = values.pin_memory()
-    return values.to(device, non_blocking=device.type == "cuda")
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], clip_norm: float) -> None:

@@ -23,9 +23,11 @@ class Gradient:
         anchor: Tensor,
         matrices: Iterable[nn.Parameter] | None = None,
         unigrams: Unigrams | None = None,
+        *,
+        offload: bool = False,
     ) -> None:
-        """See `build_strategy`; all parameters are alike here."""
-        del matrices, unigrams
+        """See `build_strategy`; all parameters are alike here, and there are no moments."""
+        del matrices, unigrams, offload
         self._parameters = parameters
         self._clip_norm = manifest.inner.clip_norm
         unflatten(anchor, parameters)
