@@ -41,9 +41,9 @@ def alone(at_once: int = 8) -> Trainer:
 
 @pytest.fixture(scope="module")
 def helped() -> Iterator[tuple[torch.nn.Module, Workers]]:
-    """A model, and a worker for it."""
+    """A model, and a worker for it, which computes activations again."""
     model = build_model(MANIFEST)
-    workers = Workers(model, MANIFEST, [CPU, CPU], compiled=False)
+    workers = Workers(model, MANIFEST, [CPU, CPU], compiled=False, checkpointing=True)
     yield model, workers
     workers.close()
 

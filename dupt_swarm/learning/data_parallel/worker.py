@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 import torch
 from torch import nn
 
+from dupt_swarm.learning.activation_checkpointing import checkpoint_activations
 from dupt_swarm.learning.batches import count_examples, pieces
 from dupt_swarm.learning.data_parallel.area import Area, gradients
 from dupt_swarm.learning.data_parallel.orders import (
@@ -106,8 +107,8 @@ class Worker:
 
 
 def main() -> None:
-    """``worker.py PIPE AREA DEVICE THREADS COMPILE MEMORY``; the first message is the manifest."""
-    descriptor, area, name, threads, compiled, memory = sys.argv[1:]
+    """``worker.py PIPE AREA DEVICE THREADS COMPILE MEMORY AGAIN``; the first message is the manifest."""
+    descriptor, area, name, threads, compiled, memory, again = sys.argv[1:]
     pipe = Connection(int(descriptor))
     with contextlib.suppress(EOFError, OSError):
         try:
@@ -116,6 +117,7 @@ def main() -> None:
             device = choose_device(name)
             limit_memory(device, float(memory))
             model = build_model(manifest).to(device)
+            checkpoint_activations(model, wanted=again == "1")
             maybe_compile(model, device, {"": None, "0": False, "1": True}[compiled])
             Worker(pipe, model, device, int(area)).serve()
         except (EOFError, OSError):

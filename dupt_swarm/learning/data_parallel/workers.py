@@ -68,6 +68,8 @@ class Workers:
         devices: Sequence[torch.device] = (),
         compiled: bool | None = None,
         gpu_memory: float = 1.0,
+        *,
+        checkpointing: bool = False,
     ) -> None:
         """Start one for each device but the first, which is the trainer's, and wait until they are there.
 
@@ -77,6 +79,7 @@ class Workers:
             devices: of all; none is as good as one.
             compiled: see `maybe_compile`.
             gpu_memory: see `limit_memory`.
+            checkpointing: see `checkpoint_activations`.
 
         Raises:
             DeviceError: a device cannot be used.
@@ -84,7 +87,8 @@ class Workers:
         self._parameters = list(model.parameters())
         numel = sum(parameter.numel() for parameter in self._parameters)
         threads = max(1, usable_cores() // max(1, len(devices)))
-        about = (str(threads), "" if compiled is None else str(int(compiled)), str(gpu_memory))
+        wishes = "" if compiled is None else str(int(compiled)), str(gpu_memory), str(int(checkpointing))
+        about = (str(threads), *wishes)
         self._all = [_Worker(numel, device, devices[0], about) for device in devices[1:]]
         if manifest is None:
             assert not self._all
