@@ -201,6 +201,9 @@ class OracleSettings:
         max_temperature: of a GPU, °C, above which training rests until it has cooled down; None: any.
         max_power: of a GPU, W in the mean over some seconds, above which training rests; None: any.
         compile: whether to use `torch.compile`; None: on CUDA only.
+        offload: whether the inner optimizer's moments are in the main memory; None: on CUDA, if the model
+            has no room otherwise.
+        activation_checkpointing: whether activations are computed again; None: as a last resort likewise.
         rounds: stop after so many rounds; None: go on until told to stop.
         checkpoint_seconds: how often to save.
         held_out_blocks: how many held-out blocks of text to evaluate on; 16 examples of a task for each.
@@ -219,6 +222,8 @@ class OracleSettings:
     max_temperature: float | None = None
     max_power: float | None = None
     compile: bool | None = None
+    offload: bool | None = None
+    activation_checkpointing: bool | None = None
     rounds: int | None = None
     checkpoint_seconds: float = 300.0
     held_out_blocks: int = 64

@@ -28,6 +28,7 @@ from peers.checks.report import Check
 @options.data
 @options.devices
 @options.room
+@options.saving
 @options.max_disk
 @options.swarm_id
 @options.invitation
@@ -93,19 +94,21 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
 def _check_machine(
     manifest: Manifest | None, max_disk: int | None, state_dir: Path | None, **of_oracle: Any
 ) -> list[Check]:
+    from dupt_swarm.learning.room import Saving
     from peers.checks.footprint import estimate_footprint
 
     oracle = options.pick(OracleSettings, of_oracle)
     about_device, device = machine.check_device(oracle.device)
     checks, needed = [about_device], None
     kind = device.partition(":")[0].partition(",")[0] or "cpu"
-    footprint = estimate_footprint(manifest, oracle.batch_size, kind) if manifest else None
+    ways = list(Saving.ways(oracle.offload, oracle.activation_checkpointing))[: None if kind == "cuda" else 1]
+    footprints = [estimate_footprint(manifest, oracle.batch_size, kind, way) for way in ways if manifest]
     if device:
-        checks += machine.check_memory(device, footprint)
+        checks += machine.check_memory(device, footprints)
     about_corpora, text_bytes = machine.check_data(oracle, manifest)
     checks += about_corpora
-    if manifest and footprint:
-        needed = footprint.disk + machine.token_bytes(text_bytes, manifest)
+    if manifest:
+        needed = footprints[0].disk + machine.token_bytes(text_bytes, manifest)
         needed += machine.offered_bytes(oracle, manifest)
     swarm_id = manifest.swarm_id if manifest else ""
     return [*checks, machine.check_disk(state_dir or default_state_dir(), swarm_id, needed, max_disk)]

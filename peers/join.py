@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     help="Rest so that an NVIDIA GPU draws no more in the mean. [default: no limit]",
 )
 @click.option("--compile/--no-compile", default=None, help="Use torch.compile. [default: on CUDA]")
+@options.saving
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")
 @click.option(
     "--checkpoint-seconds",

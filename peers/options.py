@@ -238,6 +238,16 @@ room = click.option(
     default=None,
     help=f"Sequences at once at most. [default: on a GPU as many as fit, elsewhere {BATCH_SIZE}]",
 )
+offload = click.option(
+    "--offload/--no-offload",
+    default=None,
+    help="Keep Adam's and Muon's moments in the main memory. [default: where a GPU has no room otherwise]",
+)
+activation_checkpointing = click.option(
+    "--activation-checkpointing/--no-activation-checkpointing",
+    default=None,
+    help="Compute activations again instead of keeping them. [default: where a GPU has no room otherwise]",
+)
 swarm_id = click.option(
     "--swarm", "swarm_id", default="", metavar="ID", help="Refuse any other swarm than this one."
 )
@@ -347,6 +357,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on st
 
 # What several commands have in a row.
 data = together(field, language, columns, strict)
+saving = together(offload, activation_checkpointing)
 running = together(
     *(state_dir, name, max_upload, max_download),
     *(log_rounds, log_size, relay, relay_size, metrics_addr),

@@ -22,7 +22,8 @@ importing/       a model from a folder of another program
 objectives/      what is learned: language, or a task besides it
 device           which device, which precision, compiled or not
 data_parallel/   several devices that compute the same steps
-room             how many sequences a GPU has room for at once
+room             how many sequences a GPU has room for at once, and what gives way for one
+activation_checkpointing  less memory for some of the speed
 trainer          inner steps; the optimizer is handed in
 inner/           the inner optimizer: a file per kind
 generation/      a model continues a text

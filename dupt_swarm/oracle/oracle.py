@@ -17,6 +17,7 @@ from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.data_parallel.workers import DeviceLostError, Workers
 from dupt_swarm.learning.device import choose_devices, limit_memory, maybe_compile, needing_memory
 from dupt_swarm.learning.driver import cards_of
+from dupt_swarm.learning.inner import MOMENTS
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
@@ -24,7 +25,7 @@ from dupt_swarm.learning.mixture import weight_of_offered
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.open import kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
-from dupt_swarm.learning.room import sequences_that_fit
+from dupt_swarm.learning.room import Saving, make_room
 from dupt_swarm.learning.stopwatch import Observer
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -359,7 +360,7 @@ def _build_trainer(
     # Where the held-out text is the same for all, each judges by another part of it: chance misleads a few.
     judged_from = int.from_bytes(own[8:12])
     model = build_model(manifest).to(device)
-    sequences = _at_once(manifest, settings, objective, model, devices)
+    sequences, saving = _at_once(manifest, settings, objective, model, devices)
     text = HeldOutText(objective, model, device, sequences)
     judge = Judge(
         list(model.parameters()),
@@ -367,12 +368,15 @@ def _build_trainer(
         lambda blocks, first: text.measure(blocks, look, judged_from + first).loss_nats,
     )
     optimizer = CollaborativeOptimizer(
-        model.parameters(), swarm, block_matrices(model), judge, unigrams_of(model)
+        *(model.parameters(), swarm, block_matrices(model), judge, unigrams_of(model)),
+        offload=saving.offload,
     )
     wanted = settings.compile if objective.uniform else bool(settings.compile)
     maybe_compile(model, device, wanted)
     batches, micro_batches = objective.batches(sequences * len(devices), swarm.peer_id)
-    workers = Workers(model, manifest, devices, wanted, settings.gpu_memory)
+    workers = Workers(
+        model, manifest, devices, wanted, settings.gpu_memory, checkpointing=saving.checkpointing
+    )
     trainer = Trainer(model, optimizer, batches, device, micro_batches, workers=workers)
     return trainer, optimizer, text
 
@@ -383,13 +387,18 @@ def _at_once(
     objective: TrainingObjective,
     model: nn.Module,
     devices: Sequence[torch.device],
-) -> int:
-    """How many sequences each device computes with at once."""
-    device = devices[0]
+) -> tuple[int, Saving]:
+    """How many sequences each device computes with at once, and what the model needs to have room there."""
+    device, asked, rounds = devices[0], settings.batch_size, manifest.rounds
     context_length, parameters = manifest.model.context_length, parameter_count(model)
-    if settings.batch_size is not None or device.type != "cuda":
-        return sequences_at_once(settings.batch_size or BATCH_SIZE, parameters, context_length, device)
-    # Of AdamW; of an optimizer that needs less, it is as well.
-    moments = 2 * 4 * parameters
-    most = -(-manifest.rounds.tokens_per_step // (context_length * len(devices)))
-    return sequences_that_fit(model, objective.example, most, device, moments, settings.gpu_memory)
+    moments = MOMENTS[manifest.inner.optimizer]
+    # Without any, strategy `gradient` has sums of gradients, which stay.
+    later = 4 * parameters * (moments or 2)
+    most = sequences_at_once(asked or BATCH_SIZE, parameters, context_length, device)
+    if device.type == "cuda" and asked is None:
+        most = -(-rounds.tokens_per_step // (context_length * len(devices)))
+    ways = list(Saving.ways(settings.offload if moments else False, settings.activation_checkpointing))
+    found, way = make_room(model, objective.example, most, device, later, ways, settings.gpu_memory)
+    if way != ways[0]:
+        logger.info("%s has no room for one sequence otherwise: %s", device, way)
+    return most if asked else found, way

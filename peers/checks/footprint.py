@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from dupt_swarm.learning.batches import cut_step
+from dupt_swarm.learning.inner import MOMENTS
 from dupt_swarm.learning.interruptible import parameter_count
 from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import MASKED
 from dupt_swarm.replica.outer import build_outer
@@ -21,7 +23,6 @@ STATES_AT_ONCE = 3  # the current one, the last one while others download it, an
 CHECKPOINTS_AT_ONCE = 3  # two that are kept, and the one being written
 VECTORS_SHARED = 2  # anchor and contribution, between trainer and node
 VECTORS_AVERAGING = 1  # the encoded average, and parts under way
-MOMENTS = {"adamw": 2, "muon": 2, "sgd": 0, "none": 0}  # vectors of the inner optimizer; muon: at most
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,18 @@ class Footprint:
         node: what the node takes of the main memory, replica states and what is under way, and with it a
             trainer whose device has memory of its own.
         disk: checkpoints; the tokens of the corpus come on top.
+        saving: how the device is spared.
     """
 
     device: float
     node: float
     disk: float
+    saving: Saving = NOTHING
 
 
-def estimate_footprint(manifest: Manifest, batch_size: int | None, device: str) -> Footprint:
+def estimate_footprint(
+    manifest: Manifest, batch_size: int | None, device: str, saving: Saving = NOTHING
+) -> Footprint:
     """What an oracle takes that trains on ``device`` (cpu, cuda or mps), ``batch_size`` sequences at once.
 
     None: what it cannot do without, on a GPU one sequence.
@@ -55,17 +60,24 @@ def estimate_footprint(manifest: Manifest, batch_size: int | None, device: str) 
     # is written, in the main memory.
     training = (2 + moments + (0 if on_gpu else 4)) * vector
     kept = (3 + moments if on_gpu else 0) * vector
+    updating = 0.0
+    if on_gpu and saving.offload:
+        training -= moments * vector
+        kept += moments * vector
+        # Of the largest matrix, as it is updated: a moment, and numbers in between.
+        updating = 3 * FLOAT * manifest.model.vocabulary_size * manifest.model.width
     state = (1 + len(build_outer(manifest).buffer_names)) * vector
     sequences, _ = cut_step(manifest, batch_size or (1 if on_gpu else BATCH_SIZE))
-    activations = sequences * _activation_bytes(manifest, device)
+    activations = sequences * _activation_bytes(manifest, device, saving.checkpointing)
     return Footprint(
-        device=training + activations + (GPU_PROGRAM if on_gpu else 0),
+        device=training + max(activations, updating) + (GPU_PROGRAM if on_gpu else 0),
         node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector + kept,
         disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),
+        saving=saving,
     )
 
 
-def _activation_bytes(manifest: Manifest, device: str) -> float:
+def _activation_bytes(manifest: Manifest, device: str, checkpointing: bool) -> float:
     """What one sequence leaves for the backward pass, counted as fp32 on CPUs and bf16 on GPUs."""
     model = manifest.model
     size = 2 if device == "cuda" else FLOAT
@@ -82,4 +94,6 @@ def _activation_bytes(manifest: Manifest, device: str) -> float:
     share = manifest.objective.masked_share if manifest.objective.kind == MASKED else 1.0
     logits = 2 * size * model.vocabulary_size * share
     blocks = (model.layers + model.encoder_layers) * layer + model.layers * crossing
+    if checkpointing:  # what goes into each, and all of the one that is computed again
+        blocks = (model.layers + model.encoder_layers) * FLOAT * model.width + layer + crossing
     return float(model.context_length * (blocks + logits))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,28 +50,29 @@ def describe_device(device: str) -> str:
     return f"{device}, {plural(torch.get_num_threads(), 'thread')}" if device == "cpu" else device
 
 
-def check_memory(device: str, footprint: Footprint | None) -> list[Check]:
+def check_memory(device: str, footprints: Sequence[Footprint]) -> list[Check]:
     """Whether the model fits: on the GPU, if that is one, and in the main memory.
 
     Args:
         device: of `check_device`; of several the first tells.
-        footprint: of the model; None: it is not known yet.
+        footprints: of the model, that for which nothing gives way first; none: they are not known yet.
     """
     from peers.checks.footprint import PROGRAM
 
     free = free_memory()
-    if footprint is None:
+    if not footprints:
         hint = "give --manifest or --initial-peers to see whether a model fits"
         return [Check("memory", None, f"{format_bytes(free)} free", hint)]
-    # On a Mac the GPU has the main memory; a trainer takes some itself, wherever it trains.
-    checks, needed = [], PROGRAM + footprint.node
+    checks, footprint = [], footprints[0]
     if on_gpu := device.startswith("cuda"):
         import torch
 
         gpu_free, _ = torch.cuda.mem_get_info(torch.device(device.partition(",")[0]))
-        checks.append(_memory("GPU memory", footprint.device, gpu_free, "choose a smaller --batch-size"))
-    else:
-        needed += footprint.device
+        footprint = next((each for each in footprints if each.device <= gpu_free), footprints[-1])
+        remedy = "choose a smaller --batch-size, or a larger GPU"
+        checks = [_memory("GPU memory", footprint.device, gpu_free, remedy, str(footprint.saving))]
+    # On a Mac the GPU has the main memory; a trainer takes some itself, wherever it trains.
+    needed = PROGRAM + footprint.node + (0 if on_gpu else footprint.device)
     remedy = "close other programs" + ("" if on_gpu else ", or choose a smaller --batch-size")
     return [*checks, _memory("memory", needed, free, remedy)]
 
@@ -186,6 +188,6 @@ def free_memory() -> int:
     return min(int(free), limit - used)
 
 
-def _memory(name: str, needed: float, free: float, remedy: str) -> Check:
-    detail = f"about {format_bytes(needed)} needed, {format_bytes(free)} free"
+def _memory(name: str, needed: float, free: float, remedy: str, how: str = "") -> Check:
+    detail = "; ".join(filter(None, [f"about {format_bytes(needed)} needed, {format_bytes(free)} free", how]))
     return Check(name, True, detail) if needed <= free else Check(name, False, detail, remedy, UNSUITABLE)

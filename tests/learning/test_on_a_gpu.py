@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from dupt_swarm.learning.activation_checkpointing import checkpoint_activations
 from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.device import as_written, maybe_compile
 from dupt_swarm.learning.objectives import build_model
@@ -72,6 +73,29 @@ def test_sixteen_bytes_per_weight(facts: dict[str, Any]) -> None:
     assert facts["step"]["live"] < 12 * weights + little
     for scene in ("mark", "contribute", "judge", "accept", "rebase", "checkpoint"):
         assert facts[scene]["peak"] < 16 * weights + 2 * FLOAT * PIECE + little, scene
+
+
+def test_what_gives_way_leaves_the_card(facts: dict[str, Any]) -> None:
+    """Offloaded, it holds parameters alone between steps; gradients and activations come within.
+
+    Moments come and go once in a step. Activations that are computed again leave what goes into each block.
+    """
+    weights, moments = FLOAT * facts["weights"], FLOAT * facts["moments"]
+    plain, offloaded, both = facts["ways"]
+    assert plain["peak"] > 2 * weights + moments
+    for way in (offloaded, both):
+        assert way["before"] == 0
+        assert way["live"] < weights + (1 << 22)
+        assert way["copied"]["cuda to cpu"] == pytest.approx(moments, rel=0.001)
+        assert way["copied"]["cpu to cuda"] == pytest.approx(moments, rel=0.001)
+    assert offloaded["peak"] < plain["peak"] - 0.8 * moments  # the embedding's visit with their gradient
+    assert 2 * weights < both["peak"] <= offloaded["peak"]
+
+
+def test_the_estimate_is_near_what_is_asked_for(facts: dict[str, Any]) -> None:
+    """What `dupt-peer check` foretells of one sequence, whatever gives way, less what CUDA takes itself."""
+    for way, estimated in zip(facts["ways"], facts["estimated"], strict=True):
+        assert way["peak"] / 1.1 < estimated < way["peak"] * 1.35
 
 
 def test_copies_of_a_round(facts: dict[str, Any]) -> None:
@@ -148,7 +172,8 @@ class Blocks:
 
 @pytest.mark.filterwarnings(OF_DYNAMO)
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "transformer"])
-def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str) -> None:
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str, checkpointing: bool) -> None:
     """The loss is one graph, without a break, and stays the only one: whatever is evaluated in between, and
     although the threads of a CPU would be adapted."""
     torch.compiler.reset()
@@ -158,6 +183,7 @@ def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str) -> No
     named = {"sha256": "0" * 64, "vocabulary_size": 300}
     manifest = Manifest.model_validate({"name": "a", "seed": 0, "tokenizer": named, **tables})
     model, backend, blocks = build_model(manifest), Counting(), Blocks(BATCHES[manifest.model.kind])
+    checkpoint_activations(model, wanted=checkpointing)
     compile_model = model.compile
     monkeypatch.setattr(model, "compile", lambda **how: compile_model(backend=backend, fullgraph=True, **how))
     assert maybe_compile(model, torch.device("cpu"), flag=True)

@@ -85,6 +85,7 @@ def train(
     *,
     kind: str = "whole",
     device: str = "cpu",
+    sparing: bool | None = None,
     **changes: Any,
 ) -> tuple[list[float], Status]:
     """A single oracle that is stopped and started again after each number of steps; see `corpora_of`."""
@@ -97,7 +98,9 @@ def train(
         own.mkdir(parents=True)
         (folder / "offer").rename(own / "offer")
     parameters = GPT(manifest.model).parameters()
-    wish = OracleSettings(own_corpus, device=device, held_out_blocks=2)
+    wish = OracleSettings(
+        own_corpus, device=device, held_out_blocks=2, offload=sparing, activation_checkpointing=sparing
+    )
     return train_in_sessions(manifest, tokenizer, parameters, wish, folder, sessions, identity)
 
 
@@ -111,6 +114,19 @@ def test_a_stopped_oracle_goes_on_as_if_never_stopped(tmp_path: Path, corpus: Pa
     assert len(whole) == 17
     assert parts == whole
     assert (again.round, again.contributed_tokens) == (once.round, once.contributed_tokens) == (3, 960)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_that_spares_its_device_learns_the_same(tmp_path: Path, corpus: Path) -> None:
+    """Through three rounds and two stops, in one session without sparing it: the losses are the same bits."""
+    identity = tmp_path / "identity"
+    whole, _ = train(tmp_path / "a", corpus, [17], identity)
+    parts: list[float] = []
+    for steps, sparing in ((6, True), (4, None), (7, True)):
+        losses, status = train(tmp_path / "b", corpus, [steps], identity, sparing=sparing)
+        parts += losses
+    assert parts == whole
+    assert (status.round, status.contributed_tokens) == (3, 960)
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -166,12 +166,12 @@ def test_a_model_that_does_not_fit_is_unsuitable(monkeypatch: pytest.MonkeyPatch
 
     footprint = Footprint(device=16e9, node=9e9, disk=1e9)
     monkeypatch.setattr(machine, "free_memory", lambda: 20e9)
-    [check] = machine.check_memory("cpu", footprint)
+    [check] = machine.check_memory("cpu", [footprint])
     assert (check.ok, check.exit_code) == (False, UNSUITABLE)
     assert "about 25.6 GB needed, 20.0 GB free" in check.detail
     assert "--batch-size" in check.remedy
     monkeypatch.setattr(machine, "free_memory", lambda: 30e9)
-    assert machine.check_memory("cpu", footprint)[0].ok
+    assert machine.check_memory("cpu", [footprint])[0].ok
 
 
 def test_a_container_has_no_more_memory_than_it_may_take(

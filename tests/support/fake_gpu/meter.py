@@ -49,6 +49,17 @@ def pretend(library: str) -> None:
         return empty(*size, **how)
 
     torch.empty = unpinned  # type: ignore[assignment]
+    functional: Any = torch.nn.functional
+    attention: Callable[..., Any] = functional.scaled_dot_product_attention
+
+    def flash(q: Any, k: Any, v: Any, seen: Any = None, dropout_p: float = 0.0, **how: Any) -> Any:
+        """The kernel that keeps no probabilities, as on a card; a CPU build would choose another."""
+        if q.device.type != "cuda" or q.dtype != torch.bfloat16 or seen is not None:
+            return attention(q, k, v, seen, dropout_p=dropout_p, **how)
+        causal = how.get("is_causal", False)
+        return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, causal)[0]
+
+    functional.scaled_dot_product_attention = flash
 
 
 class Event:
