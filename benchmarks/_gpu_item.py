@@ -20,11 +20,16 @@ from _gpu_loops import Loop, Shape, nanogpt_loop, own_loop, tokens_file
 from torch import nn
 
 from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.transformer import cross_entropy, norms
 from dupt_swarm.learning.transformer.dropout import Dropout
 
 AS_IT_SHIPS, AS_WRITTEN, SMALLER = "as it ships", "not compiled", "16 sequences at once"
 NANOGPT = "in nanoGPT's manner"
+SAVINGS = {
+    "moments in the main memory": Saving(offload=True),
+    "activations computed again": Saving(checkpointing=True),
+}
 SEQUENCES = 16  # of the smaller
 ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     AS_IT_SHIPS: nullcontext,
@@ -33,6 +38,7 @@ ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "PyTorch's dropout": lambda: patch.object(Dropout, "forward", nn.Dropout.forward),
     "norms in fp32": lambda: patch.object(norms, "narrowed", lambda x: x),
     "vocabulary as it is": lambda: patch.object(cross_entropy, "_padded", lambda *weights: weights),
+    **dict.fromkeys(SAVINGS, nullcontext),
     NANOGPT: nullcontext,
 }
 
@@ -47,7 +53,8 @@ def main() -> None:
         if item == NANOGPT:
             step = nanogpt_loop(shape, data, device).step
         else:
-            trainer = own_loop(shape, data, device, compiled=False if item == AS_WRITTEN else None)
+            compiled, saving = False if item == AS_WRITTEN else None, SAVINGS.get(item, NOTHING)
+            trainer = own_loop(shape, data, device, compiled=compiled, saving=saving)
             step = lambda: trainer.step().tokens  # noqa: E731
         loop = Loop(step, device)
         print(json.dumps({"peak_gib": loop.peak_bytes / 2**30}), flush=True)

@@ -18,6 +18,7 @@ from local_speed import measure, plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
 from dupt_swarm.learning.device import maybe_compile, wait_for
+from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.learning.transformer.gpt import GPT
@@ -90,14 +91,19 @@ def tokens_file(folder: Path, vocabulary_size: int) -> np.memmap:
 
 
 def own_loop(
-    shape: Shape, data: np.ndarray, device: torch.device, *, compiled: bool | None = None
+    shape: Shape,
+    data: np.ndarray,
+    device: torch.device,
+    *,
+    compiled: bool | None = None,
+    saving: Saving = NOTHING,
 ) -> Trainer:
     """The product's model, trainer and inner optimizer."""
     manifest = shape.manifest
     batch, micro_batches = cut_step(manifest, shape.sequences)
     batches = Batches(Split([data]), manifest.model.context_length, batch, manifest.seed, "bench")
     model = GPT(manifest.model).to(device)
-    return plain_trainer(model, manifest, (batches, micro_batches), device, compiled=compiled)
+    return plain_trainer(model, manifest, (batches, micro_batches), device, compiled=compiled, saving=saving)
 
 
 def nanogpt_loop(shape: Shape, data: np.ndarray, device: torch.device) -> PlainLoop:

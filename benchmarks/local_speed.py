@@ -46,13 +46,16 @@ from _solitary import Pause, solitary_swarm, speed_manifest
 from _texts import write_four
 from torch import nn
 
+from dupt_swarm.learning.activation_checkpointing import checkpoint_activations
 from dupt_swarm.learning.batches import Batches, BatchSource, cut_step
 from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
 from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
+from dupt_swarm.learning.inner.offloading import Offloaded
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.objectives.language import Language
+from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import train_tokenizer
@@ -93,10 +96,11 @@ class PlainArm(PlainLoop):
 class InnerOptimizer:
     """What `CollaborativeOptimizer` does in an inner step, without a swarm."""
 
-    def __init__(self, model: nn.Module, manifest: Manifest) -> None:
+    def __init__(self, model: nn.Module, manifest: Manifest, *, offload: bool = False) -> None:
         self._parameters = list(model.parameters())
         self._manifest, self._update = manifest, 0
         self._inner = build_inner(self._parameters, manifest.inner, block_matrices(model), unigrams_of(model))
+        self._offloaded = Offloaded(self._inner) if offload else None
 
     def step(self, *, tokens: int) -> None:
         """Clip, set the scheduled learning rate, step."""
@@ -104,7 +108,7 @@ class InnerOptimizer:
         clip_gradients(self._parameters, self._manifest.inner.clip_norm)
         for group in self._inner.param_groups:
             group["lr"] = inner_learning_rate(self._manifest, self._update)
-        self._inner.step()
+        (self._offloaded or self._inner).step()
         self._update += 1
 
     def zero_grad(self) -> None:
@@ -147,6 +151,7 @@ def plain_trainer(
     device: torch.device,
     *,
     compiled: bool | None = None,
+    saving: Saving = NOTHING,
 ) -> Trainer:
     """The product's trainer and inner optimizer for ``model``, without a swarm.
 
@@ -156,8 +161,10 @@ def plain_trainer(
         batches: and how many of them make a step.
         device: where it is.
         compiled: see `maybe_compile`.
+        saving: what gives way.
     """
-    optimizer = InnerOptimizer(model, manifest)
+    optimizer = InnerOptimizer(model, manifest, offload=saving.offload)
+    checkpoint_activations(model, wanted=saving.checkpointing)
     maybe_compile(model, device, compiled)
     source, micro_batches = batches
     return Trainer(model, optimizer, source, device, micro_batches)
