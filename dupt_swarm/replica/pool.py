@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 
 import numpy as np
@@ -23,11 +24,18 @@ class VectorPool:
 
     def empty(self, numel: int) -> Tensor:
         """A vector whose values are undefined, fp32 ``[numel]``."""
-        try:
-            found = self._free.pop()
-        except IndexError:  # looking first would not help: other threads take vectors too
-            found = None
+        found = self._pop()
+        if found is None:
+            # A round that has ended and its tasks refer to one another, until Python looks for such cycles.
+            gc.collect()
+            found = self._pop()
         return self._lend(self._new(numel) if found is None or found.size != numel else found)
+
+    def _pop(self) -> np.ndarray | None:
+        try:
+            return self._free.pop()
+        except IndexError:  # looking first would not help: other threads take vectors too
+            return None
 
     def _lend(self, memory: np.ndarray) -> Tensor:
         lent = memory[:]  # tensors and views of it keep this object, and nothing else does

@@ -44,3 +44,13 @@ def test_another_size_takes_other_memory() -> None:
     assert pool.empty(10).numel() == 10
     assert pool.empty(1000).fill_(2.0).sum() == 2000.0
     assert pool.empty(10).shape == (10,)
+
+
+def test_memory_that_only_garbage_refers_to_is_given_again() -> None:
+    """What refers to itself, as an ended round and its tasks do, would keep gigabytes until Python looks."""
+    pool = VectorPool(spare=1)
+    vector = pool.empty(10)
+    place, ended = vector.data_ptr(), list[object]([vector])
+    ended.append(ended)
+    del vector, ended
+    assert pool.empty(10).data_ptr() == place
