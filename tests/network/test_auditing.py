@@ -275,3 +275,13 @@ def test_what_the_log_keeps(kept) -> None:
     for each in rounds:
         small.add(*each)
     assert [blob.digest for blob in small.blobs] == [last]
+
+
+def test_a_large_state_gives_way_to_several_rounds(kept) -> None:
+    """It would take the log of a model of 117 million weights for itself."""
+    log = RoundLog(10, 4 * 4 * kept.states[0].anchor.numel())
+    for link, state in zip(kept.links, kept.states, strict=False):
+        large = replace(state, buffers=dict.fromkeys(("mean", "variance"), state.anchor))
+        log.add(link.after, {each.digest: kept.blobs[each.digest] for each in link.choice.brought}, large)
+    brought = [each.digest for link in kept.links for each in link.choice.brought]
+    assert [blob.digest for blob in log.blobs] == brought

@@ -27,7 +27,8 @@ class RoundLog:
     """What the last rounds are computed from again, by their links, and now and then a state to begin from.
 
     Kept are the last ``rounds`` rounds and, until a later state to begin from is as old, up to twice as
-    many; the last one always, the others as long as all together take at most ``limit`` bytes.
+    many; the last one always, the others as long as all together take at most ``limit`` bytes. A state that
+    takes more than half of that is not kept: several rounds help more of those who are behind.
     """
 
     def __init__(self, rounds: int, limit: int) -> None:
@@ -41,7 +42,8 @@ class RoundLog:
         """A round has ended here, or was computed again, from the state ``before`` to ``after``."""
         self._befores[after] = before.round, before.digest
         self._blobs[after] = dict(blobs)
-        if not any(before.round + 1 - state.round <= self._rounds for state in self._states.values()):
+        recent = any(before.round + 1 - state.round <= self._rounds for state in self._states.values())
+        if not recent and 2 * sum(before.blob.index.sizes) <= self._limit:
             self._states[before.digest] = before
         self._trim()
 
