@@ -102,7 +102,10 @@ def _check_machine(
     checks, needed = [about_device], None
     kind = device.partition(":")[0].partition(",")[0] or "cpu"
     ways = list(Saving.ways(oracle.offload, oracle.activation_checkpointing))[: None if kind == "cuda" else 1]
-    footprints = [estimate_footprint(manifest, oracle.batch_size, kind, way) for way in ways if manifest]
+    devices = 1 + device.count(",")
+    footprints = [
+        estimate_footprint(manifest, oracle.batch_size, kind, way, devices) for way in ways if manifest
+    ]
     if device:
         checks += machine.check_memory(device, footprints)
     about_corpora, text_bytes = machine.check_data(oracle, manifest)

@@ -44,11 +44,12 @@ class Footprint:
 
 
 def estimate_footprint(
-    manifest: Manifest, batch_size: int | None, device: str, saving: Saving = NOTHING
+    manifest: Manifest, batch_size: int | None, device: str, saving: Saving = NOTHING, devices: int = 1
 ) -> Footprint:
     """What an oracle takes that trains on ``device`` (cpu, cuda or mps), ``batch_size`` sequences at once.
 
-    None: what it cannot do without, on a GPU one sequence.
+    None: what it cannot do without, on a GPU one sequence. Of several ``devices`` it tells what the first
+    takes, and the main memory that the processes of the others share with the trainer.
     """
     on_gpu = device == "cuda"
     with torch.device("meta"):
@@ -66,12 +67,17 @@ def estimate_footprint(
         kept += moments * vector
         # Of the largest matrix, as it is updated: a moment, and numbers in between.
         updating = 3 * FLOAT * manifest.model.vocabulary_size * manifest.model.width
+    workers = (devices - 1) * (PROGRAM + vector)
     state = (1 + len(build_outer(manifest).buffer_names)) * vector
     sequences, _ = cut_step(manifest, batch_size or (1 if on_gpu else BATCH_SIZE))
     activations = sequences * _activation_bytes(manifest, device, saving.checkpointing)
     return Footprint(
         device=training + max(activations, updating) + (GPU_PROGRAM if on_gpu else 0),
-        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector + kept,
+        node=PROGRAM
+        + STATES_AT_ONCE * state
+        + (VECTORS_SHARED + VECTORS_AVERAGING) * vector
+        + kept
+        + workers,
         disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),
         saving=saving,
     )

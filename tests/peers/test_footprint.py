@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from dupt_swarm.learning.room import Saving
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import manifest_from_preset
-from peers.checks.footprint import GPU_PROGRAM, estimate_footprint
+from peers.checks.footprint import GPU_PROGRAM, PROGRAM, estimate_footprint
 from tests.support.tiny import tiny_manifest
 
 
@@ -24,12 +25,31 @@ def test_the_estimate_is_near_what_a_gpu_had() -> None:
     assert 17.29 * 2**30 / 1.2 < estimated < 17.29 * 2**30 * 1.2
 
 
+def test_other_devices_take_main_memory() -> None:
+    """A program each, and what it shares with the trainer; the first device takes as much as alone."""
+    one, three = (estimate_footprint(gpt1(), 1, "cuda", devices=count) for count in (1, 3))
+    assert three.node - one.node == 2 * (PROGRAM + 4 * 116_365_056)
+    assert three.device == one.device
+
+
+def test_what_gives_way_makes_room_on_smaller_cards() -> None:
+    """Moments, and then activations; moments go to the main memory."""
+    plain, offloaded, both = (estimate_footprint(gpt1(), 16, "cuda", way) for way in Saving.ways(None, None))
+    moments = 8 * 116_365_056
+    assert plain.device - offloaded.device == moments
+    assert offloaded.node - plain.node == moments
+    assert both.device < offloaded.device - 1e9
+    assert both.node == offloaded.node
+
+
 def test_a_billion_weights_train_on_24_gigabytes() -> None:
-    """One sequence at once, 16 bytes per weight beside it, and something to spare; on 16 GB they do not."""
+    """One sequence at once, with 16 bytes per weight; on 12 GB where those give way, and activations."""
     llama = manifest_from_preset(
         "llama", size="1b", name="g", seed=0, tokenizer_sha256="0" * 64, vocabulary_size=32000
     )
-    assert 16e9 < estimate_footprint(llama, None, "cuda").device < 24e9
+    plain, _, both = (estimate_footprint(llama, None, "cuda", way) for way in Saving.ways(None, None))
+    assert 16e9 < plain.device < 24e9
+    assert both.device < 12e9
 
 
 def test_what_grows_with_what() -> None:
