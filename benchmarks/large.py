@@ -13,6 +13,7 @@ contributions, states. The one that begins the swarm is an oracle too.
     restarts   nodes that were replaced, as they did not answer
 
     PYTHONPATH=. python benchmarks/large.py [--preset llama --size 1b] [--rounds 3] [--momentum 0]
+        [--file PATH]
 
 It takes some 40 bytes per weight and oracle, 30 without outer momentum; a swap file may have part of them.
 """
