@@ -8,7 +8,7 @@ import torch
 
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.inner import MOMENTS
-from dupt_swarm.learning.interruptible import parameter_count
+from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.manifest import Manifest
@@ -69,7 +69,11 @@ def estimate_footprint(
         updating = 3 * FLOAT * manifest.model.vocabulary_size * manifest.model.width
     workers = (devices - 1) * (PROGRAM + vector)
     state = (1 + len(build_outer(manifest).buffer_names)) * vector
-    sequences, _ = cut_step(manifest, batch_size or (1 if on_gpu else BATCH_SIZE))
+    at_once = sequences_at_once(
+        *(batch_size or (1 if on_gpu else BATCH_SIZE), parameters, manifest.model.context_length),
+        torch.device(device),
+    )
+    sequences, _ = cut_step(manifest, at_once)
     activations = sequences * _activation_bytes(manifest, device, saving.checkpointing)
     return Footprint(
         device=training + max(activations, updating) + (GPU_PROGRAM if on_gpu else 0),

@@ -19,6 +19,12 @@ def test_the_estimate_is_near_what_was_measured() -> None:
         assert measured / 1.35 < estimate_footprint(gpt1(), batch_size, "cpu").device < measured * 1.35
 
 
+def test_a_cpu_computes_few_sequences_of_a_large_model() -> None:
+    """As many as an oracle would, whatever is asked for; a GPU computes what it is asked to."""
+    assert estimate_footprint(gpt1(), 16, "cpu") == estimate_footprint(gpt1(), 1, "cpu")
+    assert estimate_footprint(tiny_manifest(), 4, "cpu") != estimate_footprint(tiny_manifest(), 1, "cpu")
+
+
 def test_the_estimate_is_near_what_a_gpu_had() -> None:
     """117 M weights, 64 sequences at once: 17.29 GiB at most were allocated on an H100, before CUDA's own."""
     estimated = estimate_footprint(gpt1(), 64, "cuda").device - GPU_PROGRAM
