@@ -174,6 +174,34 @@ def test_a_model_that_does_not_fit_is_unsuitable(monkeypatch: pytest.MonkeyPatch
     assert machine.check_memory("cpu", [footprint])[0].ok
 
 
+@pytest.mark.parametrize(
+    ("free", "expected"),
+    [
+        (24e9, "about 22.0 GB needed, 24.0 GB free"),
+        (16e9, "about 14.0 GB needed, 16.0 GB free; moments wait"),
+    ],
+)
+def test_what_gives_way_on_a_gpu_is_said(monkeypatch: pytest.MonkeyPatch, free: float, expected: str) -> None:
+    """As `join` would have it on a card with so much memory, which is made up here."""
+    import torch
+
+    from dupt_swarm.learning.room import Saving
+    from peers.checks.footprint import Footprint
+
+    footprints = [
+        Footprint(device=22e9, node=9e9, disk=1e9),
+        Footprint(device=14e9, node=17e9, disk=1e9, saving=Saving(offload=True)),
+    ]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free, 80e9))
+    monkeypatch.setattr(machine, "free_memory", lambda: 30e9)
+    on_gpu, in_main = machine.check_memory("cuda:1", footprints)
+    assert on_gpu.ok and in_main.ok
+    assert on_gpu.detail.startswith(expected)
+    assert ("17.6" in in_main.detail) == ("moments" in expected)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8e9, 80e9))
+    assert not machine.check_memory("cuda:1", footprints)[0].ok
+
+
 def test_a_container_has_no_more_memory_than_it_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
