@@ -60,14 +60,14 @@ def estimate_footprint(
     # between. A GPU's trainer has what it keeps for a round, for the judge, and of itself while a checkpoint
     # is written, in the main memory.
     training = (2 + moments + (0 if on_gpu else 4)) * vector
-    kept = (3 + moments if on_gpu else 0) * vector
+    kept = float((3 + moments if on_gpu else 0) * vector)
     updating = 0.0
     if on_gpu and saving.offload:
         training -= moments * vector
         kept += moments * vector
         # Of the largest matrix, as it is updated: a moment, and numbers in between.
         updating = 3 * FLOAT * manifest.model.vocabulary_size * manifest.model.width
-    workers = (devices - 1) * (PROGRAM + vector)
+    kept += (devices - 1) * (PROGRAM + vector)  # of the others' processes
     state = (1 + len(build_outer(manifest).buffer_names)) * vector
     at_once = sequences_at_once(
         *(batch_size or (1 if on_gpu else BATCH_SIZE), parameters, manifest.model.context_length),
@@ -77,11 +77,7 @@ def estimate_footprint(
     activations = sequences * _activation_bytes(manifest, device, saving.checkpointing)
     return Footprint(
         device=training + max(activations, updating) + (GPU_PROGRAM if on_gpu else 0),
-        node=PROGRAM
-        + STATES_AT_ONCE * state
-        + (VECTORS_SHARED + VECTORS_AVERAGING) * vector
-        + kept
-        + workers,
+        node=PROGRAM + STATES_AT_ONCE * state + (VECTORS_SHARED + VECTORS_AVERAGING) * vector + kept,
         disk=CHECKPOINTS_AT_ONCE * (state + (1 + moments) * vector),
         saving=saving,
     )
