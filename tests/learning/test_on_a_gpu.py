@@ -19,14 +19,12 @@ import torch
 from dupt_swarm.learning.activation_checkpointing import checkpoint_activations
 from dupt_swarm.learning.batches import Batch
 from dupt_swarm.learning.device import as_written, maybe_compile
-from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.strategies.flat import PIECE
 from dupt_swarm.learning.threads import Threads
 from dupt_swarm.learning.trainer import Trainer
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.model import ModelKind
-from dupt_swarm.presets import PRESETS, load_preset
+from dupt_swarm.presets import PRESETS
 from tests.support.fake_gpu.library import build
+from tests.support.small_models import small_model
 
 FLOAT = 4
 SIZES = [("gpt1",), pytest.param(("llama", "1b"), marks=pytest.mark.system)]  # the latter takes longer
@@ -144,15 +142,6 @@ class Descent:
         self._inner.step()
 
 
-IDS = torch.arange(3 * 16).view(3, 16) % 64
-LENGTHS, PLACES = torch.tensor([16, 9, 12]), torch.tensor([[1, 3], [2, 5], [4, 0]])
-# Batches of pairs differ in their shapes, so that an encoder-decoder is not compiled.
-BATCHES: dict[ModelKind, Batch] = {
-    "decoder": (IDS, IDS),
-    "encoder": (IDS, PLACES, IDS.gather(1, PLACES), LENGTHS, torch.tensor([0, 1, 1])),
-}
-
-
 class Blocks:
     """The same batch again and again."""
 
@@ -170,6 +159,7 @@ class Blocks:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+# Batches of pairs differ in their shapes, so that an encoder-decoder is not compiled.
 @pytest.mark.filterwarnings(OF_DYNAMO)
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "transformer"])
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -177,12 +167,8 @@ def test_one_graph_for_a_run(monkeypatch: pytest.MonkeyPatch, preset: str, check
     """The loss is one graph, without a break, and stays the only one: whatever is evaluated in between, and
     although the threads of a CPU would be adapted."""
     torch.compiler.reset()
-    small = {"vocabulary_size": 300, "context_length": 16, "layers": 1, "heads": 2, "width": 16}
-    tables = load_preset(preset)
-    tables["model"] |= small | {"hidden_width": 32}
-    named = {"sha256": "0" * 64, "vocabulary_size": 300}
-    manifest = Manifest.model_validate({"name": "a", "seed": 0, "tokenizer": named, **tables})
-    model, backend, blocks = build_model(manifest), Counting(), Blocks(BATCHES[manifest.model.kind])
+    model, batch = small_model(preset)
+    backend, blocks = Counting(), Blocks(batch)
     checkpoint_activations(model, wanted=checkpointing)
     compile_model = model.compile
     monkeypatch.setattr(model, "compile", lambda **how: compile_model(backend=backend, fullgraph=True, **how))
