@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.device import autocast, on
 
 LOGITS_AT_ONCE = 1 << 24  # in fp32; 64 MiB
 
@@ -97,7 +97,7 @@ def evaluate(
     with evaluating(model):
         for inputs, targets in batches:
             with autocast(device):
-                losses.append(model(inputs.to(device), targets.to(device)))
+                losses.append(model(on(device, inputs), on(device, targets)))
             counts.append(targets.numel())
             text_bytes += int(lengths[targets].sum())
     if not text_bytes:

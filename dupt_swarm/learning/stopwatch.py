@@ -1,4 +1,4 @@
-"""How long the phases of an inner step take, measured without ever waiting for the device."""
+"""How long the phases of an inner step take, and other spans of time, without ever waiting for a GPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
+
+from dupt_swarm.learning.device import wait_for
 
 Phase = Literal["data", "forward", "backward", "optimizer"]
 PHASES: tuple[Phase, ...] = ("data", "forward", "backward", "optimizer")
@@ -90,3 +92,46 @@ class CudaStopwatch(HostStopwatch):
 def build_stopwatch(device: torch.device, observer: Observer) -> Stopwatch:
     """The one that measures on ``device``; ``observer`` is called for each step, in the trainer's thread."""
     return CudaStopwatch(observer) if device.type == "cuda" else HostStopwatch(observer)
+
+
+def begin_span(device: torch.device) -> Span:
+    """One that begins with what ``device`` is told next, not with what it has still to do."""
+    return CudaSpan() if device.type == "cuda" else HostSpan(device)
+
+
+class Span(Protocol):
+    """What a device does from one moment to another."""
+
+    def end(self) -> None:
+        """What it is told from here on is no part of it."""
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it takes, ended as it is; None: the device is not through with it."""
+
+
+class HostSpan:
+    """Until the calls return, on a device that has nothing else to do then."""
+
+    def __init__(self, device: torch.device) -> None:
+        wait_for(device)
+        self._began, self.seconds = time.monotonic(), 0.0
+
+    def end(self) -> None:
+        self.seconds = time.monotonic() - self._began
+
+
+class CudaSpan:
+    """In the stream, with all for which the device waits there."""
+
+    def __init__(self) -> None:
+        self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        self._began.record()
+
+    def end(self) -> None:
+        self._ended.record()
+
+    @property
+    def seconds(self) -> float | None:
+        through: bool = self._ended.query()  # type: ignore[no-untyped-call]
+        return self._began.elapsed_time(self._ended) / 1000 if through else None  # from ms

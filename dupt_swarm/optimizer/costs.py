@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dupt_swarm.learning.device import wait_for
+from dupt_swarm.learning.stopwatch import Span, begin_span
 from dupt_swarm.node.record import RecordUpdate
 
 ROUNDS = 10
@@ -50,6 +50,7 @@ class RoundCosts:
         self._device = device
         self._held_up = self._waited = 0.0
         self._ends: deque[_End] = deque(maxlen=ROUNDS + 1)  # empty: it does not train
+        self._spans: deque[Span] = deque()  # of `holding_up`, that the device has not passed yet
 
     def train(self) -> None:
         """An inner step is done: with the first one the clock starts."""
@@ -69,6 +70,7 @@ class RoundCosts:
         """All progress is given up, so the time since the last round was of no use."""
         if self._ends:
             last = self._ends[-1]
+            self._spans.clear()
             self._held_up = last.held_up + time.monotonic() - last.time
 
     @contextmanager
@@ -85,13 +87,13 @@ class RoundCosts:
 
     @contextmanager
     def holding_up(self) -> Iterator[None]:
-        """Inside, the trainer works for the round."""
-        wait_for(self._device)  # what it has still to compute is training
-        began = time.monotonic()
+        """Inside, the trainer works for the round. A GPU may do so later: it counts when that is through."""
+        span = begin_span(self._device)
         try:
             yield
         finally:
-            self._held_up += time.monotonic() - began
+            span.end()
+            self._spans.append(span)
 
     def update(self) -> RecordUpdate:
         """These costs in the record; before the first round has ended there are none."""
@@ -106,4 +108,7 @@ class RoundCosts:
         )
 
     def _mark(self) -> None:
+        while self._spans and (seconds := self._spans[0].seconds) is not None:
+            self._held_up += seconds
+            self._spans.popleft()
         self._ends.append(_End(time.monotonic(), self._held_up, self._waited))

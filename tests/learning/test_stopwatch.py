@@ -7,7 +7,14 @@ from collections.abc import Mapping
 import pytest
 import torch
 
-from dupt_swarm.learning.stopwatch import PHASES, CudaStopwatch, HostStopwatch, Phase, build_stopwatch
+from dupt_swarm.learning.stopwatch import (
+    PHASES,
+    CudaStopwatch,
+    HostStopwatch,
+    Phase,
+    begin_span,
+    build_stopwatch,
+)
 from dupt_swarm.learning.trainer import Trainer
 from tests.learning.test_trainer import CPU, Adam, Source, tiny
 
@@ -107,3 +114,24 @@ def test_the_stopwatch_fits_the_device() -> None:
     """Only CUDA has events; everywhere else the host's clock is all there is."""
     kinds = [type(build_stopwatch(torch.device(name), lambda *_: None)) for name in ("cpu", "mps", "cuda:1")]
     assert kinds == [HostStopwatch, HostStopwatch, CudaStopwatch]
+
+
+def test_a_span_of_a_gpu_has_a_length_when_that_is_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, nobody can tell it without waiting."""
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(Event, "recorded", [])
+    monkeypatch.setattr(Event, "passed", 1)
+    span = begin_span(torch.device("cuda"))
+    span.end()
+    assert span.seconds is None
+    monkeypatch.setattr(Event, "passed", 2)
+    assert span.seconds == 1.0
+
+
+def test_a_span_of_a_cpu_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls return when all is done."""
+    now = iter((1.0, 3.5))
+    monkeypatch.setattr("dupt_swarm.learning.stopwatch.time.monotonic", lambda: next(now))
+    span = begin_span(CPU)
+    span.end()
+    assert span.seconds == 2.5

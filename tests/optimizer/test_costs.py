@@ -89,3 +89,30 @@ def test_a_pause_is_neither(trainer: Trainer) -> None:
     trainer.wait(1.0)
     trainer.costs.end_round()
     assert trainer.known == {"utilization": 0.75, "round_waiting_seconds": 1.0, "waiting_seconds": 2.0}
+
+
+class Late:
+    """A span that the device is through with when the test says so."""
+
+    seconds: float | None = None
+
+    def end(self) -> None:
+        """Nothing is known yet."""
+
+
+def test_work_that_a_gpu_does_later_counts_then(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round's end does not wait for it: its seconds are the next round's."""
+    span = Late()
+    monkeypatch.setattr("dupt_swarm.optimizer.costs.begin_span", lambda _: span)
+    trainer.train(1.0)
+    trainer.work(0.0)
+    trainer.train(10.0)
+    trainer.costs.end_round()
+    assert trainer.known["utilization"] == 1.0
+    span.seconds = 2.0
+    trainer.train(10.0)
+    trainer.costs.end_round()
+    assert trainer.known["utilization"] == 0.9
+    trainer.train(20.0)
+    trainer.costs.end_round()
+    assert trainer.known["utilization"] == 0.95, "and only once"
