@@ -8,34 +8,45 @@ It is told SECONDS, line by line, trains for so long, and answers with its token
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from _gpu_loops import Loop, Shape, nanogpt_loop, own_loop, tokens_file
-from torch import nn
+from torch import Tensor, nn
+from torch._inductor import config as inductor
 
-from dupt_swarm.learning.device import choose_device
+from dupt_swarm.learning.device import choose_device, free_memory
 from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.transformer import cross_entropy, norms
 from dupt_swarm.learning.transformer.dropout import Dropout
+from dupt_swarm.learning.transformer.feed_forward import FEED_FORWARDS, MLP
 
-AS_IT_SHIPS, AS_WRITTEN, SMALLER = "as it ships", "not compiled", "16 sequences at once"
+AS_IT_SHIPS, AS_WRITTEN = "as it ships", "not compiled"
 NANOGPT = "in nanoGPT's manner"
 SAVINGS = {
     "moments in the main memory": Saving(offload=True),
     "activations computed again": Saving(checkpointing=True),
 }
-SEQUENCES = 16  # of the smaller
+
+
+def gelu(x: Tensor) -> Tensor:
+    """The tanh form, as (1 + tanh y) ÷ 2 is σ(2y)."""
+    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+
+
 ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     AS_IT_SHIPS: nullcontext,
     AS_WRITTEN: nullcontext,
-    SMALLER: nullcontext,
     "PyTorch's dropout": lambda: patch.object(Dropout, "forward", nn.Dropout.forward),
+    "GELU by a sigmoid": lambda: patch.dict(FEED_FORWARDS, gelu=partial(MLP, activation=gelu)),
+    "softmax with its maximum first": lambda: inductor.patch(online_softmax=False),
     "norms in fp32": lambda: patch.object(norms, "narrowed", lambda x: x),
     "vocabulary as it is": lambda: patch.object(cross_entropy, "_padded", lambda *weights: weights),
     **dict.fromkeys(SAVINGS, nullcontext),
@@ -47,7 +58,7 @@ def main() -> None:
     """Warm up, then obey."""
     preset, size, sequences, folder, name, item = sys.argv[1:]
     device = choose_device(name)
-    shape = Shape(preset, size or None, SEQUENCES if item == SMALLER else int(sequences))
+    shape = Shape(preset, size or None, int(sequences))
     data = tokens_file(Path(folder), shape.manifest.model.vocabulary_size)
     with ITEMS[item]():
         if item == NANOGPT:
@@ -57,11 +68,11 @@ def main() -> None:
             trainer = own_loop(shape, data, device, compiled=compiled, saving=saving)
             step = lambda: trainer.step().tokens  # noqa: E731
         loop = Loop(step, device)
+        free_memory(device)  # the others need it
         print(json.dumps({"peak_gib": loop.peak_bytes / 2**30}), flush=True)
         for line in sys.stdin:
             loop.run(float(line))
-            if device.type == "cuda":
-                torch.cuda.empty_cache()  # the others need it
+            free_memory(device)
             print(json.dumps({"rate": loop.rates[-1]}), flush=True)
 
 

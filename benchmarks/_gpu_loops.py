@@ -26,7 +26,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset, manifest_from_preset
 
 CORPUS_TOKENS = 1 << 23
-WARM_STEPS = 3
+WARM_STEPS, PROFILED_STEPS = 3, 6
 MATRIX, PRODUCTS = 8192, 20
 
 
@@ -145,8 +145,10 @@ def top_operations(step: Callable[[], int], device: torch.device, count: int = 3
     """Which operations take most of the device's time, each as a part of all."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        for _ in range(2):
+    # Watching the CPU too would slow it down, and the device would seem to wait for it.
+    activity = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
+    with profile(activities=[activity]) as found:
+        for _ in range(PROFILED_STEPS):
             step()
         wait_for(device)
     kernels: dict[str, float] = {}
