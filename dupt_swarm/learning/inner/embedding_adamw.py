@@ -22,7 +22,7 @@ from dupt_swarm.manifest import Inner
 # On a CPU, what is at hand need not be fetched again: twice to seven times as fast as all at once.
 VALUES_AT_ONCE = {"cpu": 1 << 19}
 LONGEST = 4  # steps of a row ÷ those that its own gradients would give it
-LEAST_STEPS = 8  # between two measurements, each of which reads as much as 1,280 tokens
+LEAST_STEPS = 8  # between two measurements, each of which reads 512 tokens
 
 
 class EmbeddingAdamW(optim.Optimizer):

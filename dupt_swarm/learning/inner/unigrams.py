@@ -7,6 +7,7 @@ for itself how common a token is among all, and none tells of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -14,13 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.gpt import GPT
 
 SEQUENCES = 128
-AT_ONCE = {"cpu": 32}  # what is foretold takes 32 MB with a vocabulary of 256,000
+AT_ONCE = {"cpu": 32}  # what is foretold of them takes 32 MB with a vocabulary of 256,000
 EVEN = 0.01  # of the distribution is even, so that no token is impossible
 # Sequences draw at multiples of these, modulo 1, which fill (0, 1) evenly and do not go together.
 IRRATIONAL = (0.6180339887, 0.4142135624, 0.7320508076)
+TOKENS = 1 + len(IRRATIONAL)  # of a sequence
 
 
 class Unigrams:
@@ -48,23 +51,38 @@ class Unigrams:
         size, device = len(self.embeddings[0]), self.embeddings[0].device
         even = torch.full((size,), 1 / size, device=device)
         beginnings, total = (even if known is None else known).cumsum(0), torch.zeros_like(even)
+        numbers = torch.arange(SEQUENCES, device=device)
+        tokens = _drawn(beginnings, (numbers + 0.5) / SEQUENCES)[:, None]
+        cache = Cache(self._decoder.config, SEQUENCES, device, TOKENS)
         with evaluating(self._decoder):
-            for numbers in torch.split(
-                torch.arange(SEQUENCES, device=device), AT_ONCE.get(device.type, SEQUENCES)
-            ):
-                tokens = _drawn(beginnings, (numbers + 0.5) / SEQUENCES)[:, None]
-                foretold = self._foretell(tokens)
-                for step in IRRATIONAL:
-                    places = torch.frac((numbers + 1) * step)[:, None]
-                    tokens = torch.cat([tokens, _drawn(foretold.cumsum(1), places)], 1)
-                    foretold = self._foretell(tokens)
-                    total += foretold.sum(0)
+            for length, step in enumerate(IRRATIONAL, 1):
+                places = torch.frac((numbers + 1) * step)[:, None]
+                following = []
+                for foretold, some in zip(self._foretell(tokens, cache), _pieces(places), strict=True):
+                    if length > 1:
+                        total += foretold.sum(0)
+                    following.append(_drawn(foretold.cumsum(1), some))
+                tokens = torch.cat([tokens, torch.cat(following)], 1)
+            for foretold in self._foretell(tokens, cache):
+                total += foretold.sum(0)
         return torch.lerp(total / total.sum(), even, EVEN)
 
-    def _foretell(self, tokens: Tensor) -> Tensor:
-        """What follows on ``[B, T]`` tokens, or on as many of them as the context holds: ``[B, V]``."""
-        last = self._decoder.hidden(tokens[:, -self._decoder.config.context_length :])[:, -1]
-        return F.linear(last, self._decoder.output_weight).float().softmax(1)
+    def _foretell(self, tokens: Tensor, cache: Cache) -> Iterator[Tensor]:
+        """What follows on ``[B, T]`` tokens, or on the last that the context holds: pieces of ``[B, V]``.
+
+        ``cache`` holds those that were read before, and all afterwards.
+        """
+        kept = tokens[:, -self._decoder.config.context_length :]
+        if kept.size(1) < tokens.size(1):
+            cache.clear()
+        last = self._decoder.hidden(kept[:, cache.length :], cache)[:, -1]
+        for rows in _pieces(last):
+            yield F.linear(rows, self._decoder.output_weight).float().softmax(1)
+
+
+def _pieces(rows: Tensor) -> tuple[Tensor, ...]:
+    """As many at once as there is to be foretold."""
+    return torch.split(rows, AT_ONCE.get(rows.device.type, len(rows)))
 
 
 def _drawn(cumulative: Tensor, places: Tensor) -> Tensor:

@@ -156,15 +156,20 @@ def attend(
 
 
 class Cache:
-    """Room for the keys and values of a whole context, in all layers. Without gradients.
+    """Room for the keys and values of a context, in all layers. Without gradients.
 
     Attributes:
         layers: the cache of each block, in their order.
     """
 
-    def __init__(self, config: Model, sequences: int, device: torch.device) -> None:
-        """Empty; fp32. It takes 8 × layers × context_length × kv_heads × D bytes for each sequence."""
-        shape = (sequences, config.key_value_heads, config.context_length, config.head_width)
+    def __init__(
+        self, config: Model, sequences: int, device: torch.device, tokens: int | None = None
+    ) -> None:
+        """Empty; fp32. It takes 8 × layers × tokens × kv_heads × D bytes for each sequence.
+
+        ``tokens``: how many at most; None: a whole context.
+        """
+        shape = (sequences, config.key_value_heads, tokens or config.context_length, config.head_width)
         room = torch.empty(config.layers, 2, *shape, device=device)
         self.layers = [LayerCache(layer[0], layer[1]) for layer in room.unbind()]
 

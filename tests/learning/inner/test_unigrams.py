@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dupt_swarm.learning.inner import unigrams as module
 from dupt_swarm.learning.inner.unigrams import EVEN, Unigrams, unigrams_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
+from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model, Objective
 
@@ -46,9 +47,10 @@ class Bigrams(nn.Module):
         self.lm_head = None
         self.output_weight = nn.Parameter(torch.eye(len(table)))
 
-    def hidden(self, tokens: Tensor) -> Tensor:
+    def hidden(self, tokens: Tensor, cache: Cache) -> Tensor:
         """[B, T] to [B, T, V]."""
         rows: Tensor = self.wte(tokens)
+        cache.layers[0].length += tokens.size(1)
         return rows
 
 
