@@ -27,6 +27,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Close, Command
 
 LEAVE_PATIENCE_SECONDS = 7.0
+WORDS_MAX = 300
 UNANSWERED_MAX = 100
 SILENT_CHECKS_MAX = 8
 FOLDER_PREFIX, LOCK = "dupt-", "lock"
@@ -68,15 +69,20 @@ class Link:
 
     def _spawn(self, theirs: Connection, memory_fd: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dupt_swarm.network.process"]
-        return subprocess.Popen(
-            [*command, str(theirs.fileno()), str(self._folder.path)],
-            pass_fds=(theirs.fileno(), memory_fd),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # until `LogTo` names a file
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env=_ENVIRONMENT | os.environ,
-        )
+        with self._said.open("wb") as said:
+            return subprocess.Popen(
+                [*command, str(theirs.fileno()), str(self._folder.path)],
+                pass_fds=(theirs.fileno(), memory_fd),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # until `LogTo` names a file
+                stderr=said,  # likewise
+                start_new_session=True,
+                env=_ENVIRONMENT | os.environ,
+            )
+
+    @property
+    def _said(self) -> Path:
+        return self._folder.path / "stderr"
 
     def submit(self, command: Command[Reply]) -> Future[Reply]:
         """Send ``command``; the future gets its reply, or `NodeError` if the node ends before."""
@@ -147,7 +153,15 @@ class Link:
     def _fail(self, number: int) -> None:
         future = self._waiting.pop(number, None)
         if future is not None:
-            future.set_exception(NodeError("the node process has ended"))
+            why = self._last_words()
+            future.set_exception(NodeError(f"the node process has ended{why and f': {why}'}"))
+
+    def _last_words(self) -> str:
+        """What it has said before it had a log: nothing, unless it could not even start."""
+        with contextlib.suppress(OSError):
+            lines = self._said.read_text("utf-8", "replace").split("\n")
+            return next((line.strip()[:WORDS_MAX] for line in reversed(lines) if line.strip()), "")
+        return ""
 
 
 class RunFolder:

@@ -1,0 +1,31 @@
+"""The link to a node process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.node import link
+from dupt_swarm.node.commands import LogTo
+
+
+def test_a_node_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As where a package is missing: nothing has a log then."""
+    monkeypatch.setattr(link, "subprocess", subprocess)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho Traceback: >&2\necho \"No module named 'uvloop'\" >&2\nexit 1\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    memory = os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT)
+    started = link.Link(memory, hear=lambda _: None)
+    try:
+        with pytest.raises(NodeError, match="the node process has ended: No module named 'uvloop'"):
+            started.submit(LogTo(tmp_path / "node.log")).result(60)
+    finally:
+        started.kill()
+        os.close(memory)
