@@ -94,6 +94,7 @@ def _read_manifest(path: Path | None) -> tuple[Manifest | None, Check | None]:
 def _check_machine(
     manifest: Manifest | None, max_disk: int | None, state_dir: Path | None, **of_oracle: Any
 ) -> list[Check]:
+    from dupt_swarm.learning.inner import MOMENTS
     from dupt_swarm.learning.room import Saving
     from peers.checks.footprint import estimate_footprint
 
@@ -101,10 +102,13 @@ def _check_machine(
     about_device, device = machine.check_device(oracle.device)
     checks, needed = [about_device], None
     kind = device.partition(":")[0].partition(",")[0] or "cpu"
-    ways = list(Saving.ways(oracle.offload, oracle.activation_checkpointing))[: None if kind == "cuda" else 1]
+    moments = MOMENTS[manifest.inner.optimizer] if manifest else 0
+    ways = list(Saving.ways(oracle.offload, oracle.activation_checkpointing, moments))
     devices = 1 + device.count(",")
     footprints = [
-        estimate_footprint(manifest, oracle.batch_size, kind, way, devices) for way in ways if manifest
+        estimate_footprint(manifest, oracle.batch_size, kind, way, devices)
+        for way in ways[: None if kind == "cuda" else 1]
+        if manifest
     ]
     if device:
         checks += machine.check_memory(device, footprints)

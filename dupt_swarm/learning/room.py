@@ -39,11 +39,13 @@ class Saving:
         return ", ".join(moments + ["activations are computed again"] * self.checkpointing)
 
     @classmethod
-    def ways(cls, offload: bool | None, checkpointing: bool | None) -> Iterator[Saving]:
+    def ways(cls, offload: bool | None, checkpointing: bool | None, moments: int = 2) -> Iterator[Saving]:
         """Those to try in turn, what costs least first; None: only where there is no room otherwise.
 
         Moments come and go once in a step, however long that takes; to compute again always costs a quarter.
+        ``moments``: how many the optimizer has of each weight; where there are none, none can give way.
         """
+        offload = offload if moments else False
         found = cls(bool(offload), bool(checkpointing))
         yield found
         if offload is None:

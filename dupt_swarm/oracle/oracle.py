@@ -397,7 +397,7 @@ def _at_once(
     most = sequences_at_once(asked or BATCH_SIZE, parameters, context_length, device)
     if device.type == "cuda" and asked is None:
         most = -(-rounds.tokens_per_step // (context_length * len(devices)))
-    ways = list(Saving.ways(settings.offload if moments else False, settings.activation_checkpointing))
+    ways = list(Saving.ways(settings.offload, settings.activation_checkpointing, moments))
     found, way = make_room(model, objective.example, most, device, later, ways, settings.gpu_memory)
     if way != ways[0]:
         logger.info("%s has no room for one sequence otherwise: %s", device, way)

@@ -11,6 +11,7 @@ from dupt_swarm.learning.inner import MOMENTS
 from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.room import NOTHING, Saving
+from dupt_swarm.learning.transformer.attention import PLAIN_TOKENS
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import MASKED
 from dupt_swarm.replica.outer import build_outer
@@ -91,7 +92,7 @@ def _activation_bytes(manifest: Manifest, device: str, checkpointing: bool) -> f
     # and with a gate twice as much.
     hidden = 4 if model.gated else 2
     layer = (2 * FLOAT + 7 * size) * model.width + hidden * size * model.hidden_width
-    if device != "cuda":
+    if device != "cuda" and model.context_length <= PLAIN_TOKENS:
         layer += 2 * size * model.heads * model.context_length  # attention's probabilities
     if model.dropout:
         layer += 3 * size * model.width

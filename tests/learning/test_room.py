@@ -115,6 +115,11 @@ def test_the_owner_may_say_what_gives_way() -> None:
     assert list(Saving.ways(None, None)) == [no, Saving(offload=True), yes]
 
 
+def test_what_is_not_there_cannot_give_way() -> None:
+    """An optimizer without moments."""
+    assert list(Saving.ways(True, None, moments=0)) == [Saving(), Saving(checkpointing=True)]
+
+
 def test_examples_of_several_sequences(memory: Callable[[int, int, int], None]) -> None:
     """A batch of examples that have two sequences each is counted in sequences."""
     memory(10_000, 0, 1_000)

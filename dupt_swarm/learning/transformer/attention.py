@@ -18,6 +18,8 @@ from dupt_swarm.learning.transformer.norms import build_norm
 from dupt_swarm.learning.transformer.positions import Turn
 from dupt_swarm.manifest import Model
 
+PLAIN_TOKENS = 512  # at most: what probabilities take grows with the square
+
 
 class Heads(nn.Module):
     """The weights of attention: each head of keys and values serves heads ÷ kv_heads heads of queries.
@@ -143,7 +145,7 @@ def attend(
         # Its flash kernel reads keys and values of fewer heads where they are; cards without bf16 have none.
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, enable_gqa=True)
     k, v = shared(q, k, v)
-    if q.device.type != "cpu" or q.dtype != torch.bfloat16 or T > 512:
+    if q.device.type != "cpu" or q.dtype != torch.bfloat16 or T > PLAIN_TOKENS:
         return F.scaled_dot_product_attention(q, k, v, seen, dropout_p=dropout, is_causal=causal)
     # The same in plain products: on CPUs in bf16 that takes half the time of PyTorch's fused kernel.
     with torch.autocast("cpu", enabled=False):  # it would make fp32 copies; softmax sums in fp32 anyway
