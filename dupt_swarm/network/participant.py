@@ -491,7 +491,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     node.announce(RecordUpdate(state=JOINED[settings.role]))
     await open_up(connection.started, membership)
     asking = ask_regularly(membership.gossip.partners, accusing.ask)
-    for work in (*_endless(node), asking, past.learn()):
+    for work in (*_endless(node), asking, accusing.spread_forever(), past.learn()):
         await stack.enter_async_context(background(work))
     return node
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +63,9 @@ class Offences:
     who was in a group with this peer. A stranger harms nobody before it is one of these, and the proof is
     offered again then. When all places are taken, a voter takes that of the newest who never was one: to be
     one takes four rounds that counted. What finds no place is acted on until this process ends, and not kept.
+
+    Attributes:
+        news: set when there is a proof that was not there before.
     """
 
     def __init__(self, swarm_id: str, acquaintances: Acquaintances, path: Path | None = None) -> None:
@@ -68,6 +73,7 @@ class Offences:
         self._swarm_id, self._acquaintances, self._path = swarm_id, acquaintances, path
         self._voters: dict[str, Proof] = {}
         self._others: dict[str, Proof] = {}
+        self.news = asyncio.Event()
         if path is not None and path.exists():
             self._read(path)
 
@@ -109,6 +115,11 @@ class Offences:
         self._learn([proof for proof in proofs if proof.offender in known])
 
     @property
+    def concerned(self) -> set[str]:
+        """Ids of those that may be in a group with this peer and an offender."""
+        return self._known.difference(self.proofs)
+
+    @property
     def _known(self) -> set[str]:
         return {*self._acquaintances.voters, *self._acquaintances.mates}
 
@@ -122,6 +133,7 @@ class Offences:
                 self._acquaintances.expose(proof.offender)
                 self._keep(proof)
         if self.proofs != before:
+            self.news.set()
             self._save()
 
     def _keep(self, proof: Proof) -> None:
@@ -191,6 +203,7 @@ def name_of(peer_id: str) -> bytes:
 
 ANSWER_SECONDS = 5.0
 PROOFS_MAX = 16  # in a message; whoever lacks more is told the rest later
+ASKED_MAX = 16  # at once; each of them asks as many
 MESSAGE_BYTES_MAX = PROOF_BYTES_MAX
 
 
@@ -259,6 +272,15 @@ class Accusing:
         mine = self._answer_to(await self._p2p.call(peer_id, Accusing.rpc_proofs, greeting))
         if mine.wanted or mine.proofs:
             self._take((await self._p2p.call(peer_id, Accusing.rpc_proofs, mine)).proofs)
+
+    async def spread_forever(self) -> None:
+        """Pass on what is new at once: as long as only some leave an offender out, groups fall apart."""
+        while True:
+            await self._offences.news.wait()
+            self._offences.news.clear()
+            others = list(self._offences.concerned - {str(self._p2p.peer_id)})
+            some = random.sample(others, min(len(others), ASKED_MAX))
+            await asyncio.gather(*map(self.ask, some), return_exceptions=True)
 
     def _answer_to(self, told: ProofsMessage) -> ProofsMessage:
         offences = self._offences

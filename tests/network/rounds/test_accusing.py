@@ -142,6 +142,23 @@ def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
     run(scenario)
 
 
+def test_what_is_new_is_passed_on_at_once(stations, manifest, liars) -> None:
+    """By each that learns it, to those that it has been in a group with, though others are gone; once."""
+
+    async def scenario() -> None:
+        async with accusers(stations, manifest, liars) as peers, AsyncExitStack() as spreading:
+            for each in peers:
+                ids = {another.peer_id for another in peers}
+                each.member.attendance.ended(ids, ids)
+                await spreading.enter_async_context(background(each.accusing.spread_forever()))
+            peers[0].offences.expose([proof_against(manifest, liars)])
+            while any(each.exposed != {next(iter(liars))} for each in peers):
+                await asyncio.sleep(0.05)
+            assert not any(each.offences.news.is_set() for each in peers)
+
+    run(scenario)
+
+
 def test_what_is_known_is_not_sent_again(stations, manifest, liars) -> None:
     """Two who know the same tell each other names only; what is too much for a message is told later."""
 
