@@ -6,7 +6,8 @@
              two 8192 × 8192 matrices in bf16, measured in the same run
     items    a model as it ships ÷ with one thing changed, and ÷ a loop in nanoGPT's manner
     profile  the operations that take most of the device's time
-    swarm    two oracles on the one device, with all that they do, ÷ the same two training without a swarm
+    swarm    two oracles on the one device, with all that they do after their first half hour, ÷ the same two
+             training without a swarm
 
     python benchmarks/gpu.py [--parts loops,items,profile,swarm] [--file gpu.jsonl]
 

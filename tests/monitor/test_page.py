@@ -133,6 +133,13 @@ def test_contributors() -> None:
     assert "The links of the rounds are being read." in site_of(seen(peer("a"))).page()
 
 
+def test_a_young_swarm_has_no_contributors() -> None:
+    """That is said, and no numbers of nothing."""
+    text = Tags(site_of(replace(seen(peer("a")), ledger=Ledger(0, 0, ()))).page()).text
+    assert "So far no contribution has counted." in text
+    assert "0 peers" not in text
+
+
 @pytest.mark.parametrize("sought", ["QmPeer20", "mPeer20", "eve"])
 def test_a_contributor_is_found(sought: str) -> None:
     """By its id, the end of it, or the name that it has now: whatever its place."""

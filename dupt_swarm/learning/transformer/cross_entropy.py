@@ -98,7 +98,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _padded(weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """With rows of impossible tokens after the last: some devices are fast with round numbers only."""
+    """With rows of impossible tokens after the last: some devices are fast with round numbers only.
+
+    By a bias, since to mask their logits afterwards takes an H200 0.7 % longer.
+    """
     missing = -len(weight) % MULTIPLE.get(weight.device.type, 1)
     if not missing:
         return weight, bias
