@@ -8,7 +8,6 @@ It is told SECONDS, line by line, trains for so long, and answers with its token
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import torch
 from _gpu_loops import Loop, Shape, nanogpt_loop, own_loop, tokens_file
-from torch import Tensor, nn
+from torch import nn
 from torch._inductor import config as inductor
+from torch.nn import functional as F
 
 from dupt_swarm.learning.device import choose_device, free_memory
 from dupt_swarm.learning.room import NOTHING, Saving
@@ -36,17 +35,14 @@ SAVINGS = {
 }
 
 
-def gelu(x: Tensor) -> Tensor:
-    """The tanh form, as (1 + tanh y) ÷ 2 is σ(2y)."""
-    return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
-
-
+TANH_GELU = partial(F.gelu, approximate="tanh")
 ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     AS_IT_SHIPS: nullcontext,
     AS_WRITTEN: nullcontext,
     "PyTorch's dropout": lambda: patch.object(Dropout, "forward", nn.Dropout.forward),
-    "GELU by a sigmoid": lambda: patch.dict(FEED_FORWARDS, gelu=partial(MLP, activation=gelu)),
+    "PyTorch's GELU": lambda: patch.dict(FEED_FORWARDS, gelu=partial(MLP, activation=TANH_GELU)),
     "softmax with its maximum first": lambda: inductor.patch(online_softmax=False),
+    "small kernels together": lambda: inductor.patch(combo_kernels=True),
     "norms in fp32": lambda: patch.object(norms, "narrowed", lambda x: x),
     "vocabulary as it is": lambda: patch.object(cross_entropy, "_padded", lambda *weights: weights),
     **dict.fromkeys(SAVINGS, nullcontext),

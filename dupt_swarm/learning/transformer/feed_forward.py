@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.learning.transformer.dropout import Dropout
 from dupt_swarm.manifest import Model
+
+BY_SIGMOID_ON = {"cuda"}  # kinds of devices
 
 
 class MLP(nn.Module):
@@ -43,9 +47,18 @@ class SwiGLU(nn.Module):
         return self.dropout(self.c_proj(gated))  # type: ignore[no-any-return]
 
 
+def gelu(x: Tensor) -> Tensor:
+    """GELU's tanh form (Hendrycks and Gimpel 2016, section 2), as in the code that was published with GPT-1.
+
+    (1 + tanh y) ÷ 2 is σ(2y), for which the compiler needs 21 instructions on an H100, and not 35.
+    """
+    if torch.compiler.is_compiling() and x.device.type in BY_SIGMOID_ON:
+        return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
+    return F.gelu(x, approximate="tanh")
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    # The tanh form, as in the code that was published with GPT-1.
-    "gelu": partial(F.gelu, approximate="tanh"),
+    "gelu": gelu,
     "gelu_erf": F.gelu,
     "relu": F.relu,
     "swiglu": F.silu,
