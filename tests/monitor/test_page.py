@@ -136,7 +136,7 @@ def test_contributors() -> None:
 def test_a_young_swarm_has_no_contributors() -> None:
     """That is said, and no numbers of nothing."""
     text = Tags(site_of(replace(seen(peer("a")), ledger=Ledger(0, 0, ()))).page()).text
-    assert "So far no contribution has counted." in text
+    assert "Up to round 0 no contribution has counted." in text
     assert "0 peers" not in text
 
 
