@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import Batch, held_out_batches, read_blocks
-from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.device import autocast, on
 from dupt_swarm.learning.epochs import shuffled
 from dupt_swarm.learning.evaluation import count_foretold, evaluating
 from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
@@ -153,7 +153,7 @@ def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device)
     found: list[Tensor] = []  # on the device, read at the end: reading would wait for each batch
     with evaluating(model):
         for batch in batches:
-            tokens, places, targets, *pairs = (tensor.to(device) for tensor in batch)
+            tokens, places, targets, *pairs = (on(device, tensor) for tensor in batch)
             with autocast(device):
                 h = model.hidden(tokens, pairs[0] if pairs else None)
             there = targets != NOTHING

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import cut_step
-from dupt_swarm.learning.device import autocast
+from dupt_swarm.learning.device import autocast, on
 from dupt_swarm.learning.evaluation import count_foretold, evaluating
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import COLUMNS, PairBatch, PairBatches, Pairs, load_pairs, text_in
@@ -84,7 +84,7 @@ def evaluate_pairs(model: EncoderDecoder, batches: Iterable[PairBatch], device: 
     pairs = 0
     with evaluating(model):
         for batch in batches:
-            source, source_lengths, inputs, targets, lengths, _ = (tensor.to(device) for tensor in batch)
+            source, source_lengths, inputs, targets, lengths, _ = (on(device, tensor) for tensor in batch)
             with autocast(device):
                 h = model.hidden(inputs, model.encode(source, source_lengths))
             real = real_positions(inputs, lengths)
