@@ -33,8 +33,6 @@ SAVINGS = {
     "moments in the main memory": Saving(offload=True),
     "activations computed again": Saving(checkpointing=True),
 }
-
-
 TANH_GELU = partial(F.gelu, approximate="tanh")
 ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     AS_IT_SHIPS: nullcontext,

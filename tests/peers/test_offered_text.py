@@ -157,9 +157,8 @@ def test_a_first_peer_without_the_text_says_so(offering: Path, tmp_path: Path) -
         process, f"note: this swarm offers text, and {tmp_path / 'offer'} lacks its list; copy there"
     )
     assert process.stdout is not None
-    assert (
-        process.stdout.readline()
-    )  # it is there; earlier, Python may just be trying out the temporary folder
+    # Then it is there; earlier, Python may just be trying out the temporary folder.
+    assert process.stdout.readline()
     process.terminate()
     process.communicate(timeout=30)
 
