@@ -54,7 +54,7 @@ finish = _for_oracles(
 
 @click.command("stop")
 @options.state_dir
-@options.swarm_id
+@options.local_swarm
 @options.local_name
 @options.local_role
 @command_errors
