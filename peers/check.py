@@ -14,7 +14,7 @@ from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node import commands
-from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
+from dupt_swarm.settings import NodeSettings, OracleSettings
 from peers import options
 from peers.checks import initial_peers as swarm
 from peers.checks import machine, report
@@ -32,7 +32,7 @@ from peers.checks.report import Check
 @options.max_disk
 @options.swarm_id
 @options.invitation
-@options.host_maddrs(LISTEN_EVERYWHERE)
+@options.host_maddrs
 @options.state_dir
 @options.as_json
 @command_errors

@@ -18,7 +18,6 @@ from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import DuptError, UsageError
 from dupt_swarm.node.record import RecordUpdate, TaskResult
 from dupt_swarm.settings import (
-    LISTEN_EVERYWHERE,
     OF_THE_SWARM,
     URL_PATTERN,
     EvaluatorSettings,
@@ -112,7 +111,7 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
 @options.swarm_id
 @options.invitation
-@options.host_maddrs(LISTEN_EVERYWHERE)
+@options.host_maddrs
 @options.state_dir
 @options.name
 @options.as_json

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.settings import BATCH_SIZE, OF_THE_SWARM, NodeSettings, WeightedCorpus
+from dupt_swarm.settings import BATCH_SIZE, LISTEN_EVERYWHERE, OF_THE_SWARM, NodeSettings, WeightedCorpus
 
 if TYPE_CHECKING:
     _IntType = click.ParamType[int]
@@ -378,16 +378,14 @@ def corpora(help: str) -> Decorator:
     )
 
 
-def host_maddrs(default: tuple[str, ...]) -> Decorator:
-    """``--host-maddrs``, repeatable."""
-    return click.option(
-        "--host-maddrs",
-        multiple=True,
-        default=default,
-        show_default=True,
-        metavar="ADDRESS",
-        help="Multiaddr to listen on. Repeatable.",
-    )
+host_maddrs = click.option(
+    "--host-maddrs",
+    multiple=True,
+    default=LISTEN_EVERYWHERE,
+    show_default=True,
+    metavar="ADDRESS",
+    help="Multiaddr to listen on. Repeatable.",
+)
 
 
 def pick(settings: type[Settings], options: dict[str, Any], **more: Any) -> Settings:

@@ -5,7 +5,6 @@ first_state     the one of round 0
 blob            an index of chunk hashes, and the chunks; its digest names the state
 offered         files of text that a swarm offers, as blobs
 storage         a replica state on disk
-limits          the largest state that a joiner accepts
 outer           outer optimizers: state and average contribution to the next state
 next_state      the state that follows, computed part by part
 pool            memory for its vectors, used again and again

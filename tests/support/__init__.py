@@ -2,7 +2,6 @@
 
 waiting          wait until something holds
 clock            a clock that stands still until the test moves it
-virtual_time     a clock that goes as fast as there is nothing to do
 donors           that give nothing, and who fetches text that the swarm offers
 publishing       somebody who tells records in many names, in a thread
 noting_bucket    a token bucket that notes what passes

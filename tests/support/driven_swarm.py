@@ -97,10 +97,6 @@ class Cluster:
         wait_until(at_one_state, "the oracles are at one state")
         self.wait_for(self.oracles[0].state)
 
-    def mates_of(self, oracle: Swarm) -> tuple[str, ...]:
-        """Ids of the other oracles."""
-        return tuple(other.peer_id for other in self.oracles if other is not oracle)
-
     def wait_for(self, state: StateName, at_work: int | None = None) -> None:
         """Wait until all oracles see each other at work at ``state``, or so many of them."""
         expected = len(self.oracles) if at_work is None else at_work

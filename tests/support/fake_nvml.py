@@ -15,8 +15,6 @@ class FakeNVML:
         utilization: of the GPU, in percent.
     """
 
-    NVML_TEMPERATURE_GPU = 0
-
     class NVMLError(Exception):
         """Of whatever kind."""
 

@@ -17,7 +17,7 @@ from dupt_swarm.network.members.identity import with_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError
-from dupt_swarm.network.reach.dialback import dial_back
+from dupt_swarm.network.reach.dialback import ask_to_dial
 from dupt_swarm.network.reach.reachability import own_addresses
 from dupt_swarm.network.reach.starting import check_port_free, start_daemon
 from dupt_swarm.network.states.exchange import Exchange
@@ -112,5 +112,5 @@ async def _have_us_dialled(p2p: GuardedP2P, peers: Sequence[str]) -> dict[str, s
     ways = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(listening)]
     for address in peers:
         with contextlib.suppress(CallError):  # an older program, or one asked too often
-            return await dial_back(p2p, Address.of_peer(address).peer_id, ways)
+            return (await ask_to_dial(p2p, Address.of_peer(address).peer_id, ways)).reasons
     return {}

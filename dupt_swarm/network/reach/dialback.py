@@ -99,15 +99,6 @@ async def ask_to_dial(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> A
     )
 
 
-async def dial_back(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> dict[str, str]:
-    """Why ``peer`` cannot call us at each of ``addresses``; an empty reason if it can.
-
-    Raises:
-        CallError: as `ask_to_dial`.
-    """
-    return (await ask_to_dial(p2p, peer, addresses)).reasons
-
-
 class DialBack:
     """Dials peers back when they ask for it."""
 

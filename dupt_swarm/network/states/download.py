@@ -268,7 +268,7 @@ class Download:
                 raise self._failure()
             if time.monotonic() - self._reported > REPORT_SECONDS:
                 self._report()
-            await self._change(REPORT_SECONDS)
+            await self._change()
         self._report()
 
     @property
@@ -314,7 +314,7 @@ class Download:
         while self._assembly.missing:
             numbers = self._queue.take(donor, self._share(donor))
             if not numbers:
-                await self._change(REPORT_SECONDS)
+                await self._change()
                 continue
             try:
                 await self._request(donor, numbers)
@@ -392,7 +392,7 @@ class Download:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def _change(self, seconds: float) -> None:
+    async def _change(self) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(REPORT_SECONDS):
                 await self._changed.wait()

@@ -19,7 +19,6 @@ from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import Downloading, StateName
 from dupt_swarm.node.vectors import SharedVectors
 from dupt_swarm.replica.blob import Assembly, Blob, Index
-from dupt_swarm.replica.limits import numel_max
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.pool import VectorPool
@@ -29,6 +28,7 @@ from dupt_swarm.replica.storage import load_state
 # Time limit of a download: this, plus the time for its bytes at the slowest acceptable rate.
 FETCH_SECONDS = 300.0
 BYTES_PER_SECOND_MIN = 250_000
+GENEROUS_RATIO, GENEROUS_NUMEL = 16, 1 << 28
 
 
 class StateStore:
@@ -176,6 +176,14 @@ class StateStore:
 def name_of(state: ReplicaState) -> StateName:
     """The name of a state."""
     return StateName(state.round, state.swarm_tokens, state.digest)
+
+
+def numel_max(manifest: Manifest) -> int:
+    """The most weights that a joiner accepts before it has a state to compare with: its memory is bounded.
+
+    Generous, since a swarm may train any module under its manifest (see `CollaborativeOptimizer`).
+    """
+    return max(GENEROUS_RATIO * manifest.model.numel, GENEROUS_NUMEL)
 
 
 def _parse_layout(index: Index) -> Layout:

@@ -14,10 +14,11 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import store as store_module
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.network.states.store import StateStore, numel_max
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.direct import Direct
+from tests.support.tiny import tiny_manifest
 
 CHUNK = 256
 DONOR = PeerID(b"\x12\x20" + bytes(32)).to_base58()
@@ -162,6 +163,14 @@ def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> None:
         assert fetched.layout == honest.layout
 
     run(scenario)
+
+
+def test_the_bound_is_generous() -> None:
+    """A small manifest allows modules of 200 million weights, a large one several times its GPT."""
+    small = tiny_manifest().model
+    assert numel_max(tiny_manifest()) >= 200_000_000
+    large = tiny_manifest(model={"width": 4096, "hidden_width": 16384, "layers": 48})
+    assert numel_max(large) == 16 * large.model.numel > 100 * small.numel
 
 
 def test_nobody_has_it(manifest) -> None:
