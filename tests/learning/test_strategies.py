@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.strategies import build_strategy
+from dupt_swarm.learning.strategies import diloco as diloco_module
 from dupt_swarm.learning.strategies import flat as flat_module
 from dupt_swarm.learning.strategies.flat import Snapshot, flatten, move, unflatten
 from dupt_swarm.manifest import Manifest
@@ -303,6 +304,32 @@ def test_a_move_changes_nothing(optimizer: str) -> None:
         oracle.step(vector(3))
     assert torch.equal(moved.values, stayed.values)
     assert torch.equal(moved.contribute(), stayed.contribute())
+
+
+def test_the_model_is_asked_where_all_of_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A swarm goes on while an oracle is paused, whose parameters alone have left the device: how common the
+    model finds tokens is seen once they are back.
+
+    Device "meta" stands for the main memory; nothing can come back from it, so values are made up.
+    """
+    oracle = Oracle("adamw", vector(0))
+    asked: list[str] = []
+
+    def move_away(device: torch.device, parameters: list[nn.Parameter]) -> None:
+        for parameter in parameters:
+            torch.utils.swap_tensors(parameter, nn.Parameter(torch.zeros(parameter.shape, device=device)))
+
+    monkeypatch.setattr(diloco_module, "move_to", move_away)
+    monkeypatch.setattr(
+        diloco_module, "renew_scales", lambda _: asked.append(oracle.parameters[0].device.type)
+    )
+    oracle.strategy.rebase(vector(1))
+    assert asked == ["cpu"]
+    oracle.strategy.move_to(torch.device("meta"))
+    oracle.strategy.rebase(vector(2))
+    assert asked == ["cpu"]
+    oracle.strategy.move_to(torch.device("cpu"))
+    assert asked == ["cpu", "cpu"]
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])

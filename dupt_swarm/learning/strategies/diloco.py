@@ -32,7 +32,7 @@ class DiLoCo:
         self._parameters = parameters
         self._matrices = None if matrices is None else list(matrices)
         self._config, self._unigrams, self._offload = manifest.inner, unigrams, offload
-        self._anchor = anchor
+        self._anchor, self._home = anchor, parameters[0].device
         self._mark, self._marked = Snapshot(parameters), False
         self._build()
         unflatten(anchor, parameters)
@@ -73,6 +73,7 @@ class DiLoCo:
         move_to(device, self._parameters)
         if not self._offloaded:
             move_moments(self._inner, device)
+        self._renew_scales()
 
     def state_dict(self) -> dict[str, Any]:
         present = Snapshot(self._parameters)
@@ -90,4 +91,9 @@ class DiLoCo:
     def _move(self, anchor: Tensor, base: Tensor) -> None:
         move(self._parameters, base, anchor)
         self._anchor, self._marked = anchor, False
-        renew_scales(self._inner)
+        self._renew_scales()
+
+    def _renew_scales(self) -> None:
+        """Once all of the model is on its device again: in a pause the parameters alone have left that."""
+        if self._parameters[0].device == self._home:
+            renew_scales(self._inner)
