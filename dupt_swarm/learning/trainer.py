@@ -21,6 +21,7 @@ from dupt_swarm.learning.device import (
     halved,
     is_out_of_memory,
     loss_scaler,
+    on,
     product_dtype,
     run_as_written,
     shortly,
@@ -225,12 +226,8 @@ class Trainer:
             [part for part in parts if count_examples(part)] for parts in zip(*dealt, strict=True)
         )
         examples = sum(count_examples(part) for parts in dealt for part in parts)
-        return _Dealt([self._to_device(part) for part in own], others, examples)
-
-    def _to_device(self, batch: Batch) -> Batch:
-        if self.device.type == "cuda":  # only copies from pinned memory overlap with computation
-            batch = tuple(tensor.pin_memory() for tensor in batch)
-        return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
+        here = [tuple(on(self.device, tensor) for tensor in part) for part in own]
+        return _Dealt(here, others, examples)
 
 
 @dataclass(frozen=True)

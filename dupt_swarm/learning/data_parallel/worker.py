@@ -34,6 +34,7 @@ from dupt_swarm.learning.device import (
     is_out_of_memory,
     limit_memory,
     maybe_compile,
+    on,
     run_as_written,
     shortly,
 )
@@ -97,7 +98,7 @@ class Worker:
                 assert isinstance(receive(self._pipe), Drop)
                 return Failed()
             with autocast(self._device, order.dtype):
-                here = (tensor.to(self._device, non_blocking=True) for tensor in piece)
+                here = (on(self._device, tensor) for tensor in piece)
                 part = self._model(*here) * (count_examples(piece) / order.examples)
             (part * order.scale).backward()
             loss += part.detach()

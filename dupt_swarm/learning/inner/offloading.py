@@ -42,7 +42,8 @@ class Offloaded:
                 for parameter in some:
                     parameter.grad = None
                 for parameter, name, value in _moments(part, some):
-                    part.state[parameter][name] = self._home(parameter, name).copy_(value, non_blocking=True)
+                    home, pinned = self._home(parameter, name), parameter.device.type == "cuda"
+                    part.state[parameter][name] = home.copy_(value, non_blocking=pinned)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on after the optimizer's `state_dict`; its own way would have all moments on the device."""
