@@ -119,9 +119,9 @@ def count_foretold(
         vocabulary_size: V.
 
     Returns:
-        fp64 [3] on the device: −log P of all together in nats, how many were the likeliest, and N.
+        fp32 [3] on the device: −log P of all together in nats, how many were the likeliest, and N.
     """
-    found = torch.zeros(3, dtype=torch.float64, device=h.device)
+    found = torch.zeros(3, device=h.device)  # Apple GPUs have no fp64
     rows = max(1, LOGITS_AT_ONCE // vocabulary_size)
     for part, wanted in zip(torch.split(h, rows), torch.split(targets, rows), strict=True):
         with autocast(h.device):

@@ -163,7 +163,9 @@ def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device)
                 summary = model.summary(h)
                 figures = torch.cat((figures, count_foretold(summary, pairs[1], model.follows, 2)))
             found.append(figures)
-    nats, right, count, *of_pairs = torch.stack(found).sum(0).tolist() if found else (0.0, 0.0, 0.0)
+    nats, right, count, *of_pairs = (
+        torch.stack(found).cpu().double().sum(0).tolist() if found else (0.0, 0.0, 0.0)
+    )
     if not count:
         raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
     pair_nats, pairs_right, pair_count = of_pairs or (0.0, 0.0, 0.0)

@@ -58,8 +58,7 @@ class Seq2Seq(LearntFromTables[PairBatch]):
 
     def example(self, sequences: int) -> PairBatch:
         """See `TrainingObjective`. The longest sources with the longest targets: no batch takes more."""
-        batch_size, _ = cut_step(self._manifest, self._at_once(sequences))
-        return self._train.longest(batch_size)
+        return self._train.longest(self._at_once(sequences))
 
     def _quality(self, model: nn.Module, batches: Iterator[PairBatch], device: torch.device) -> Quality:
         assert isinstance(model, EncoderDecoder)
@@ -95,5 +94,5 @@ def evaluate_pairs(model: EncoderDecoder, batches: Iterable[PairBatch], device: 
             pairs += len(lengths)
     if not counted:
         raise CorpusError("there are no pairs of texts to evaluate on; give some")
-    nats, right, tokens = torch.stack(counted).sum(0).tolist()
+    nats, right, tokens = torch.stack(counted).cpu().double().sum(0).tolist()
     return Quality(nats / tokens, {"examples": pairs, "tokens": int(tokens)}, accuracy=right / tokens)
