@@ -48,7 +48,7 @@ class SupervisedTask(LearntFromTables[ExampleBatch]):
         return EncodedBatches(self._train, batch_size, self._manifest.seed, peer), micro_batches
 
     def example(self, sequences: int) -> ExampleBatch:
-        return next(self.batches(sequences, "example")[0])
+        return next(EncodedBatches(self._train, self._at_once(sequences), self._manifest.seed, "example"))
 
     def _quality(self, model: nn.Module, batches: Iterator[ExampleBatch], device: torch.device) -> Quality:
         """L2 and the accuracy."""

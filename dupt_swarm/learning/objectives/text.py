@@ -124,9 +124,8 @@ class LearntFromText(ABC, Generic[Found]):
 
     def example(self, sequences: int) -> Batch:
         """Of blocks; see `TrainingObjective`."""
-        batch_size, _ = cut_step(self._manifest, sequences)
         split = self.mixture.components[0].held_out
-        blocks = [(split, number % self._blocks(split)) for number in range(batch_size)]
+        blocks = [(split, number % self._blocks(split)) for number in range(sequences)]
         return read_blocks(blocks, self._block_length)
 
     def measure_held_out(

@@ -38,6 +38,7 @@ def test_a_step_is_cut_by_pairs(opened: Seq2Seq) -> None:
     """A pair counts as much as a context; a trial batch has the longest; what did not fit is said."""
     batches, micro_batches = opened.batches(8, "peer")
     assert (len(next(batches)[0]), micro_batches, batches.tokens_per_example) == (6, 2, 16)
+    assert len(opened.example(8)[0]) == 8
     assert opened.example(8)[0].size(1) >= max(next(batches)[0].size(1) for _ in range(20))
     cut, without = opened.notes
     assert cut == "examples with a text that was too long, and was cut: 1 of 199"

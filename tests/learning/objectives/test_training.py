@@ -59,6 +59,7 @@ def test_a_step_is_cut_by_examples(languages: Path, tmp_path: Path) -> None:
     tokens, lengths, labels = next(batches)
     assert (len(tokens), len(lengths), len(labels), micro_batches) == (6, 6, 6, 2)
     assert batches.tokens_per_example == 16
+    assert len(opened.example(8)[0]) == 8, "what is tried out need not divide a step"
 
 
 def test_sequences_of_an_example_share_the_batch_size(tmp_path: Path) -> None:
@@ -69,6 +70,7 @@ def test_sequences_of_an_example_share_the_batch_size(tmp_path: Path) -> None:
     tokens, _, _ = next(batches)
     assert tokens.shape[:2] == (2, 2)
     assert micro_batches == 64 // 16 // 2
+    assert opened.example(6)[0].shape[:2] == (3, 2)
 
 
 def test_a_task_is_measured_on_examples_held_out(languages: Path) -> None:
@@ -173,6 +175,7 @@ def test_language_is_measured_as_before(tmp_path: Path) -> None:
         manifest, small_tokenizer(), OracleSettings(tmp_path / "words.txt"), tmp_path / "tokens"
     )
     assert isinstance(opened, Language)
+    assert opened.example(3)[0].shape == (3, 16)
     model = build_model(manifest)
     found = opened.measure_held_out(model, CPU, 4, 2, no_look)
     assert found.counts["tokens"] == 32
