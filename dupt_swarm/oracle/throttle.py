@@ -40,11 +40,11 @@ class Throttle:
         self._cards, self._temperature, self._power = cards, temperature, power
         self._clock, self._rest = clock, rest
         self._hot = False
+        self._began, self._used = clock(), list[float]()
         if temperature is not None:
-            _check("max_temperature", "how hot this device is", [card.temperature() for card in cards])
+            _told("max_temperature", "how hot this device is", [card.temperature() for card in cards])
         if power is not None:
-            _check("max_power", "how much this device draws", [card.energy() for card in cards])
-        self._began, self._used = clock(), self._energy()
+            self._used = _told("max_power", "how much this device draws", [card.energy() for card in cards])
 
     def look(self) -> Iterator[None]:
         """Rest as long as it takes; yields before each bit of rest, so that the caller can look around."""
@@ -63,7 +63,11 @@ class Throttle:
         """Whether a card has drawn more since the window began than its limit allows until now."""
         if self._power is None:
             return False
-        seconds, used = self._clock() - self._began, self._energy()
+        read = [card.energy() for card in self._cards]
+        used = [joules for joules in read if joules is not None]
+        if len(used) < len(read):
+            return False  # one does not tell now
+        seconds = self._clock() - self._began
         worst = max(after - before for after, before in zip(used, self._used, strict=True))
         if worst > self._power * seconds:
             return True
@@ -71,10 +75,9 @@ class Throttle:
             self._began, self._used = self._clock(), used
         return False
 
-    def _energy(self) -> list[float]:
-        return [card.energy() or 0.0 for card in self._cards] if self._power is not None else []
 
-
-def _check(setting: str, what: str, readings: Sequence[float | None]) -> None:
-    if not readings or None in readings:
+def _told(setting: str, what: str, readings: Sequence[float | None]) -> list[float]:
+    told = [reading for reading in readings if reading is not None]
+    if not told or len(told) < len(readings):
         raise DeviceError(f"no driver tells {what}; leave the limit out", setting=setting)
+    return told

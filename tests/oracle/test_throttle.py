@@ -75,6 +75,19 @@ def test_power_is_limited_in_the_mean(power: float) -> None:
     assert card.joules / card.now == pytest.approx(power, rel=0.03)
 
 
+def test_a_card_that_does_not_tell_for_a_moment() -> None:
+    """What it has drawn since its driver was loaded is not taken for what it draws now."""
+    card = Heated()
+    card.joules = 5e8
+    limit = throttle(card, power=250)
+    for number in range(200):
+        told, card.energy = card.energy, (lambda: None) if number % 20 == 19 else card.energy  # type: ignore[method-assign]
+        card.compute()
+        assert len(list(limit.look())) < 10
+        card.energy = told  # type: ignore[method-assign]
+    assert (card.joules - 5e8) / card.now == pytest.approx(250, rel=0.05)
+
+
 def test_the_hottest_of_several_counts() -> None:
     cold, hot = Heated(), Heated()
     hot.degrees = 90
