@@ -78,8 +78,10 @@ def several_devices(name: str) -> list[torch.device]:
     devices = [_known(each) for each in named]
     if len({device.type for device in devices}) > 1 or (len(devices) > 1 and devices[0].type == "mps"):
         raise DeviceError(f"devices `{name}` cannot compute together; choose CUDA GPUs, as in cuda:0,1")
-    if devices[0].type == "cuda" and len({device.index or 0 for device in devices}) < len(devices):
-        raise DeviceError(f"devices `{name}` name one twice; name each once")
+    if devices[0].type == "cuda" and len(devices) > 1:
+        devices = [torch.device("cuda", device.index or 0) for device in devices]
+        if len(set(devices)) < len(devices):
+            raise DeviceError(f"devices `{name}` name one twice; name each once")
     return devices
 
 
@@ -216,6 +218,8 @@ def free_memory(device: torch.device) -> None:
     """Give back to ``device`` what PyTorch keeps of it for later."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
 
 
 def limit_memory(device: torch.device, part: float) -> None:
@@ -312,8 +316,11 @@ def shortly(error: BaseException) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that a device or the machine has no memory left."""
-    # cuBLAS has a word of its own for it.
-    words = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed")
+    # cuBLAS and hipBLAS have a word of their own for it.
+    words = (
+        *("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory"),
+        "blas_status_alloc_failed",
+    )
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(
         word in str(error).lower() for word in words
     )

@@ -163,8 +163,10 @@ class Oracle:
             with needing_memory(self._trainer.device):
                 self._run()
         finally:
-            self._trainer.close()
-            self._checkpoints.close()
+            try:
+                self._trainer.close()
+            finally:
+                self._checkpoints.close()
 
     def _run(self) -> None:
         with contextlib.suppress(Abandoned):

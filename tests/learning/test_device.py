@@ -16,6 +16,7 @@ from dupt_swarm.learning.device import (
     autocast,
     choose_device,
     choose_devices,
+    free_memory,
     in_short,
     is_out_of_memory,
     limit_memory,
@@ -213,10 +214,22 @@ def test_memory_that_is_not_there_is_named() -> None:
         raise RuntimeError("something else")
 
 
-def test_cublas_lacks_memory_too() -> None:
-    """Its handle is made in the first product, when the card is full already."""
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
+def test_what_is_kept_for_later_is_given_back(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """To whichever GPU it is of; the calls are noted, as there is none here."""
+    emptied: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append("cuda"))
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: emptied.append("mps"))
+    free_memory(torch.device(kind))
+    free_memory(CPU)
+    assert emptied == [kind]
+
+
+@pytest.mark.parametrize("library", ["cublas", "hipblas"])
+def test_libraries_lack_memory_too(library: str) -> None:
+    """Their handle is made in the first product, when the card is full already."""
     assert is_out_of_memory(
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")
+        RuntimeError(f"CUDA error: {library.upper()}_STATUS_ALLOC_FAILED when calling `{library}Create`")
     )
     assert not is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED"))
 
@@ -239,6 +252,7 @@ def three_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ("cuda:2", "cuda:2"),
         ("cuda:2,0", "cuda:2,0"),
         ("cuda:0,cuda:2", "cuda:0,2"),
+        ("cuda,cuda:1", "cuda:0,1"),
         ("cpu", "cpu"),
         ("cpu,cpu", "cpu,cpu"),
     ],

@@ -5,6 +5,7 @@ Nothing is locked: the trainer writes before it gives an order, and the worker b
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from collections.abc import Sequence
@@ -53,8 +54,9 @@ class Area:
     def close(self) -> None:
         """Unlock the pages; it is not used any longer."""
         if self._device.type == "cuda":
-            wait_for(self._device)
-            torch.cuda.cudart().cudaHostUnregister(self._values.data_ptr())  # type: ignore[no-untyped-call]
+            with contextlib.suppress(RuntimeError):  # a card that is lost; what was said of that goes on
+                wait_for(self._device)
+                torch.cuda.cudart().cudaHostUnregister(self._values.data_ptr())  # type: ignore[no-untyped-call]
 
 
 def gradients(parameters: Sequence[torch.nn.Parameter]) -> list[Tensor]:
