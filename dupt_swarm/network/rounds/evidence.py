@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from dupt_swarm.replica.link import Word, contradict
 
-# Of one maker: six ballots, and what it says in each.
-WORDS_MAX = 64
+WORDS_MAX = 64  # of one maker and kind: those of its first ballots
 
 Expose = Callable[[Word, Word], None]
 """Gets two words of one peer that no honest one would have signed both."""
@@ -25,10 +24,14 @@ class Evidence:
         """These were seen."""
         for word in words:
             known = self._words.get(word.maker)
-            if known is None or word in known or len(known) >= WORDS_MAX:
+            if known is None or word in known:
                 continue
-            known.append(word)
             other = next((each for each in known if contradict(each, word)), None)
             if other is not None:
                 del self._words[word.maker]
                 self._expose(other, word)
+                continue
+            known.append(word)
+            alike = [each for each in known if type(each) is type(word)]
+            if len(alike) > WORDS_MAX:
+                known.remove(max(alike, key=lambda each: each.ballot))

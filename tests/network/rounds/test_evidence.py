@@ -7,7 +7,7 @@ import pytest
 from dupt_swarm.network.rounds import evidence
 from dupt_swarm.network.rounds.evidence import WORDS_MAX, Evidence
 from dupt_swarm.replica.link import Accepted, Word
-from tests.support.words import acceptance, choice, promise, proposal
+from tests.support.words import acceptance, brought, choice, promise, proposal
 
 ALL, THREE = choice("abcde"), choice("abc")
 
@@ -95,5 +95,11 @@ def test_memory_is_bounded(monkeypatch) -> None:
     noting.note(*(promise("a", ballot) for ballot in range(2 * WORDS_MAX)))
     assert len(noting.evidence._words["a"]) == WORDS_MAX
     assert noting.note(acceptance("b", ALL), acceptance("b", THREE)) != []
+    noting = Noting()
+    noting.note(*(acceptance("a", ALL, ballot) for ballot in range(9, 9 + WORDS_MAX)), acceptance("a", ALL))
+    assert noting.note(acceptance("a", THREE)) != []
+    noting = Noting()
+    noting.note(*(replace(promise("a"), brought=brought("a", tokens)) for tokens in range(WORDS_MAX)))
+    assert noting.note(acceptance("a", ALL), acceptance("a", THREE)) != []
     monkeypatch.setattr(evidence, "WORDS_MAX", 2)
     assert len(Noting().note(acceptance("a", ALL), acceptance("a", THREE), acceptance("a", ALL, 1))) == 1
