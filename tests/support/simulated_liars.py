@@ -121,4 +121,22 @@ class Leaver(Liar):
                 self.network.call(self, peer, lambda other: other.note(leaving), lambda _: None)
 
 
-LIARS: tuple[type[SimPeer], ...] = (TwoFaced, Liar, Forger, Leaver)
+class Weakly(Liar):
+    """It accepts what is proposed as if it were weak, so that links of a quorum are none."""
+
+    def _deny(self) -> None:
+        super()._deny()
+        report = self.round.ballots.report
+
+        def weakly() -> Report:
+            said = report()
+            if said.acceptance is None:
+                return said
+            word = replace(said.acceptance, weak=True)
+            self._sign(word)
+            return replace(said, acceptance=word)
+
+        self.round.ballots.report = weakly  # type: ignore[method-assign]
+
+
+LIARS: tuple[type[SimPeer], ...] = (TwoFaced, Liar, Weakly, Forger, Leaver)

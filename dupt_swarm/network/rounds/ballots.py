@@ -21,7 +21,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
-from dupt_swarm.network.rounds.stock import COMERS_MAX, Stock
+from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import (
@@ -208,8 +208,7 @@ class Ballots:
         if promise.ballot != self.ballot or self.coordinator != self.me:
             return
         here = self._here
-        has_room = maker in self.electorate or maker in here.comers or len(here.comers) < COMERS_MAX
-        if here.closed is None and has_room and self._is_shown(report):
+        if here.closed is None and self.stock.admits(promise, here.comers) and self._is_shown(report):
             here.comers[maker] = promise
             self.stock.learn([promise.brought])
         if maker in self.electorate and self._is_of_proposal(report.acceptance):
@@ -254,9 +253,13 @@ class Ballots:
         elif answer.ballot == self.ballot:
             if answer.closed and here.closed is None:
                 here.closed, here.roll = now, answer.roll
-            if answer.proposal is not None and here.proposal is None and self._is_sound(answer.proposal):
-                here.proposal = answer.proposal
-                self.stock.learn(answer.proposal.choice.brought)
+            proposal = answer.proposal
+            if proposal is None or here.proposal is not None:
+                return
+            # One of an earlier ballot knows nothing of what was accepted since.
+            if proposal.ballot == self.ballot and self._is_sound(proposal):
+                here.proposal = proposal
+                self.stock.learn(proposal.choice.brought)
 
     @property
     def proposed(self) -> Choice | None:
@@ -418,7 +421,8 @@ class Ballots:
         proposal = self._here.proposal
         if found is None or proposal is None:
             return False
-        return (found.ballot, found.choice) == (self.ballot, proposal.choice.id)
+        # A weak one is of no quorum's link.
+        return not found.weak and (found.ballot, found.choice) == (self.ballot, proposal.choice.id)
 
     def _is_held(self, brought: Brought) -> bool:
         """Whether more than half of those of the electorate who have come say that they hold it."""

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
-from dupt_swarm.network.rounds.stock import COMERS_MAX, Stock
+from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
@@ -104,9 +104,9 @@ class Remnant:
         if not promise.leaves or self.coordinator != self.me:
             return
         if here.proposal is None:
-            if promise.maker in here.comers or len(here.comers) < COMERS_MAX:
+            if self.stock.admits(promise, here.comers):
                 here.comers[promise.maker] = promise
-            self.stock.learn([promise.brought])
+                self.stock.learn([promise.brought])
         elif promise.maker not in here.comers:
             return
         elif found is not None and found.weak and found.choice == here.proposal.choice.id:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from dupt_swarm.replica.link import BROUGHT_MAX, Brought, Choice
+from dupt_swarm.replica.link import BROUGHT_MAX, Brought, Choice, Promise
 
 # Of strangers: they could say that they bring, or hold, whatever they like.
 MAKERS_MAX = 512
@@ -32,6 +32,16 @@ class Stock:
 
     def _has_place_for(self, peer: str, places: Collection[str]) -> bool:
         return peer in self.members or peer in places or len(places) < MAKERS_MAX
+
+    def admits(self, promise: Promise, comers: Collection[str]) -> bool:
+        """Whether its maker may take part beside ``comers``: of strangers some, who bring something.
+
+        They decide nothing, and what they say of choices would fill the answers to all.
+        """
+        if promise.maker in self.members:
+            return True
+        plain = not promise.refused and promise.accepted is None
+        return plain and (promise.maker in comers or len(comers) < COMERS_MAX)
 
     def learn(self, brought: Iterable[Brought | None]) -> None:
         """Somebody brings these: the last one of each maker counts."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dupt_swarm.network.rounds.ballots import FAILED_MAX, Ballots
+from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
@@ -46,14 +47,15 @@ def test_a_newcomer_brings_and_does_not_decide() -> None:
     assert link.choice.makers == tuple("abcx") and "x" not in link.makers
 
 
-def test_a_newcomers_refusal_is_not_heard() -> None:
-    """Else it could keep all other newcomers out, or what the electorate brings."""
+def test_a_newcomer_that_refuses_takes_no_part() -> None:
+    """Else it could keep all other newcomers out, or what the electorate brings; and sixty of them would
+    fill the answers, of which no member could read any then."""
     members = Members("abc", strangers="xy")
     refusing = Pledged(refused=frozenset({"0" * 64}))
     members.rounds["x"] = Round(Ballots(Voice("x"), STATE, members.electorate, PACE, 0.0, refusing))
     members.bring("abcxy")
-    members.talk("abcxy")
-    assert the_link(members, "abcxy").choice.makers == tuple("abcxy")
+    members.wait("abcxy", PACE.gather + 5)
+    assert the_link(members, "abcy").choice.makers == tuple("abcy")
 
 
 def test_the_electorate_may_go_on_by_itself() -> None:
@@ -218,6 +220,40 @@ def test_one_who_says_that_others_do_not_count_stops_nobody(weak: bool) -> None:
         assert link is not None
         link.check(members.electorate)
         assert liar not in link.makers and link.choice.weak is weak
+
+
+def test_a_proposal_of_an_earlier_ballot_is_not_taken() -> None:
+    """Whoever coordinates a later one could have what was accepted since forgotten, and two links made."""
+    members = Members("abcde")
+    members.bring("abcde")
+    first, second = members.coordinator(0), members.coordinator(1)
+    member = next(name for name in "abcde" if name not in (first, second))
+    members.talk(without(member))
+    proposal = members.rounds[first].part.answer().proposal
+    assert proposal is not None and proposal.ballot == 0
+    ballots = members.rounds[member].ballots
+    ballots.give_up(members.now)
+    assert ballots.coordinator == second
+    for each in proposal.choice.brought:
+        members.rounds[member].hold(each.digest)
+    ballots.hear(second, Answer(1, closed=True, proposal=proposal), members.now)
+    assert ballots.proposed is None and ballots.to_judge is None
+
+
+def test_one_who_accepts_as_if_it_were_weak_stops_nobody() -> None:
+    """Such an acceptance is in no link of a quorum, which would be none with it."""
+    members = Members("abc")
+    liar = next(name for name in "abc" if name != members.coordinator(0))
+    report = members.rounds[liar].report
+
+    def weakly() -> Report:
+        said = report()
+        return replace(said, acceptance=said.acceptance and replace(said.acceptance, weak=True))
+
+    members.rounds[liar].report = weakly  # type: ignore[method-assign]
+    members.bring("abc")
+    members.talk((liar, *without(liar, "abc")), there="abc")
+    assert the_link(members, without(liar, "abc")).makers == set(without(liar, "abc"))
 
 
 def test_many_strangers_take_nobodys_place() -> None:
