@@ -62,6 +62,8 @@ class Due:
         """Whether to end the round now, with this contribution."""
         if time.monotonic() < contribution.retry_at:
             return False
+        now = time.time()  # the machine's clock may have been set back since
+        self._resumed, self._state_since = min(self._resumed, now), min(self._state_since, now)
         progress = self.progress(contribution)
         # Where another one ends the round already, whoever waits for stragglers is left out of it with them.
         if (

@@ -8,6 +8,7 @@ import pytest
 
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
+from dupt_swarm.optimizer import due as due_module
 from dupt_swarm.optimizer.contribution import Contribution
 from dupt_swarm.optimizer.due import CATCH_UP_SECONDS, Due
 
@@ -59,6 +60,23 @@ def test_oracles_that_resume_at_the_same_hour(make_manifest, make_peer, state: s
     assert due.now(enough)
     due._swarm.view = View(time.time(), (make_peer("mate", round=8, state_digest=DIGEST),))  # type: ignore[misc]
     assert due.now(enough)
+
+
+@pytest.mark.parametrize("back", [0.0, 30.0, 3600.0])
+def test_a_clock_that_is_set_back(monkeypatch, make_manifest, make_peer, back: float) -> None:
+    """A paused oracle is waited for as long as ever, though views seem to be from before this one resumed."""
+    now, steady = 1e9, 1000.0
+    clock = SimpleNamespace(time=lambda: now, monotonic=lambda: steady)
+    monkeypatch.setattr(due_module, "time", clock)
+    due = due_beside(make_manifest, View(now, ()))
+    now -= back
+    for _ in range(20):
+        now, steady = now + 1.0, steady + 1.0
+        away = make_peer("mate", round=8, state_digest=DIGEST, state="paused", time=now)
+        due._swarm.view = View(now, (away,))  # type: ignore[misc]
+        if due.now(Contribution(tokens=1 << 40)):
+            break
+    assert steady - 1000.0 <= 2 * CATCH_UP_SECONDS + 1.0
 
 
 @pytest.mark.parametrize(("state", "waits"), [("training", True), ("averaging", False)])

@@ -71,10 +71,12 @@ class Origins:
     def _write(self, folder: Path, states: Sequence[ReplicaState]) -> None:
         try:
             folder.mkdir(exist_ok=True)
-            for state in states:
-                save_anchor(state.anchor, folder / f"{state.round:08d}-{state.digest}.safetensors")
-            kept = sorted(folder.glob("*.safetensors"), key=lambda each: each.stat().st_mtime_ns)
-            for old in kept[:-KEPT_MAX]:
+            written = [folder / f"{state.round:08d}-{state.digest}.safetensors" for state in states]
+            for state, path in zip(states, written, strict=True):
+                save_anchor(state.anchor, path)
+            # The machine's clock may have been set back: these are the last ones in any case.
+            before = set(folder.glob("*.safetensors")).difference(written)
+            for old in sorted(before, key=lambda each: each.stat().st_mtime_ns)[: len(written) - KEPT_MAX]:
                 old.unlink()
         except (CheckpointError, OSError) as error:
             logger.warning("what is learnt now may be lost where branches meet: %s", error)

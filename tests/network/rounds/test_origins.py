@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,6 +40,23 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
         path = again.find(each.digest)
         assert path is not None
         assert torch.equal(load_anchor(path), each.anchor)
+
+
+def test_the_last_ones_are_kept_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Files of before seem to be newer than what is written now."""
+    states = [state(number) for number in range(KEPT_MAX + 2)]
+    origins = Origins(tmp_path)
+    asyncio.run(keep(origins, *states[:KEPT_MAX]))
+    for path in tmp_path.iterdir():
+        os.utime(path, (4e9, 4e9))
+
+    async def keep_both() -> None:
+        origins.keep(*states[KEPT_MAX:])
+        await next(iter(origins._writing))
+
+    asyncio.run(keep_both())
+    assert all(origins.find(each.digest) for each in states[KEPT_MAX:])
+    assert len(list(tmp_path.iterdir())) == KEPT_MAX
 
 
 def link(before: str, after: str, *brought: Brought, dropped: tuple[str, ...] = ()) -> Link:
