@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hivemind.utils import get_dht_time
 
+from dupt_swarm.errors import FileError
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state, newest_attestation
@@ -109,6 +110,9 @@ class Participant:
     _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
     _given_up: asyncio.Event = field(default_factory=asyncio.Event)
     _leaving: list[asyncio.Task[None]] = field(default_factory=list)  # likewise
+    _unkept: list[FileError] = field(
+        default_factory=list
+    )  # why what we would sign cannot be kept; at most one
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -331,17 +335,27 @@ class Participant:
         """Draw the conclusions from a new view, and tell the trainer."""
         self.neighbours.note(view)
         self.following.look(self._on_newer_state)
-        self._take_part()
         self.host.tell(view)
         self.host.tell(self.connection.p2p.counts)
+        self._take_part()
 
     def _take_part(self) -> None:
         """In leaving the present state, while we are at work; else say that we leave."""
         at_work = self.connection.membership.is_at_work and self.store.newer is None
         if at_work:
-            self.deciding.reach(self.store.current)
+            self._reach()
         elif self.deciding.present is not None and self.store.newer is None and not self._leaving:
             self._leaving.append(asyncio.create_task(self._leave()))
+
+    def _reach(self) -> None:
+        """Take part; not on a full disk, as after a crash we could contradict what we had signed."""
+        try:
+            self.deciding.reach(self.store.current)
+            self._unkept.clear()
+        except FileError as error:
+            if not self._unkept:
+                logger.error("taking part in no round: %s", error)
+                self._unkept.append(error)
 
     async def _leave(self) -> None:
         try:
@@ -409,7 +423,7 @@ class Participant:
         if self.deciding.present is None:
             self._take_part()  # after a round that failed it is begun again
         if self.deciding.present is None:
-            return Failure.BEHIND
+            return Failure.NETWORK if self._unkept else Failure.BEHIND
         return None
 
 

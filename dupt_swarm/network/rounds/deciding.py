@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from dupt_swarm.errors import FileError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
@@ -278,8 +279,8 @@ class Deciding:
             return
         self.rest()
         told = sorted(session.round.ballots.electorate.members - {self._context.me})
-        message = session.leave()
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, FileError):  # on a full disk it goes without a word
+            message = session.leave()
             async with asyncio.timeout(LEAVE_SECONDS):
                 asking = (self.ask(peer, message) for peer in told)
                 await asyncio.gather(*asking, return_exceptions=True)

@@ -35,6 +35,7 @@ from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import RoundResult, Traffic
 from dupt_swarm.node.reasons import FAILURES, REJECTIONS, Failure, Fate, by_reason
 from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.next_state import NextState
@@ -82,6 +83,7 @@ class Node:
 
     Attributes:
         participant: what ships.
+        told: what the trainer hears.
     """
 
     def __init__(self, manifest: Manifest, station: Any, traffic: Callable[[], Traffic] | None) -> None:
@@ -106,7 +108,8 @@ class Node:
             settings=SimpleNamespace(role="oracle", name="a", device="b"),
         )
         following = SimpleNamespace(history=self.history, look=lambda _: None)
-        host = Host(Path(), lambda _: None, lambda: None)
+        self.told: list[object] = []
+        host = Host(Path(), self.told.append, lambda: None)
         self.participant = Participant(
             connection=connection,  # type: ignore[arg-type]
             host=host,
@@ -327,6 +330,27 @@ def test_only_the_present_state_is_kept_while_the_next_is_computed(alone) -> Non
             assert kept == [1] * 6
 
     run(scenario())
+
+
+def test_a_full_disk_stops_no_training(alone, caplog, tmp_path: Path) -> None:
+    """What would be signed cannot be kept: the round fails, the trainer hears of others, then all goes on."""
+    (folder := tmp_path / "pledges.json").mkdir()  # nothing can be written there
+
+    async def scenario() -> None:
+        async with alone() as node:
+            pledges, view = node.deciding_with.pledges, View(0.0, ())
+            await node.stop()
+            pledges._path = folder
+            for _ in range(2):
+                node.participant.on_view(view)
+            assert node.told.count(view) == 2
+            result = await node.end(torch.ones(NUMEL))
+            assert result.reason is Failure.NETWORK and result.reason.fate is Fate.KEPT
+            pledges._path = tmp_path / "kept.json"
+            assert (await node.end(torch.ones(NUMEL))).state is not None
+
+    run(scenario())
+    assert caplog.text.count("taking part in no round") == 1
 
 
 def test_a_round_that_is_given_up_before_it_begins(alone) -> None:
