@@ -110,9 +110,7 @@ class Participant:
     _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
     _given_up: asyncio.Event = field(default_factory=asyncio.Event)
     _leaving: list[asyncio.Task[None]] = field(default_factory=list)  # likewise
-    _unkept: list[FileError] = field(
-        default_factory=list
-    )  # why what we would sign cannot be kept; at most one
+    _unkept: list[FileError] = field(default_factory=list)  # why nothing can be signed; at most one
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""

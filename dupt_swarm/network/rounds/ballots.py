@@ -471,9 +471,13 @@ class Ballots:
 
     def _note_leave(self, report: Report) -> None:
         promise = report.promise
-        known = promise.maker not in self.electorate or promise.maker in self._leaves
-        if promise.leaves and not known and self._is_shown(report):
+        if not promise.leaves or promise.maker not in self.electorate:
+            return
+        known = self._leaves.get(promise.maker)
+        comes_back = known is not None and known.promise.brought is None and promise.brought is not None
+        if (known is None or comes_back) and self._is_shown(report):
             self._leaves[promise.maker] = Report(promise, report.basis)
+            self.stock.learn([promise.brought])
 
     def _see(self, peer: str, ballot: int, now: float) -> None:
         """One of the electorate has come to ``ballot``; follow most of the others, one at least is honest."""

@@ -108,8 +108,9 @@ class Round:
     def bring(self, brought: Brought, now: float) -> None:
         """Our contribution is ready: from now on we wait for others. See `Ballots.bring`."""
         self.ballots.bring(brought, now)
-        if self.remnant is not None:
+        if self.ballots.left:
             self.ballots.leave(bringing=True)
+        if self.remnant is not None:
             self.remnant.bring(self.ballots.report(), now)
 
     def retract(self) -> None:

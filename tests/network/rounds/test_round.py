@@ -164,15 +164,19 @@ def test_a_peer_that_leaves_is_not_needed_for_a_quorum(leaving: int) -> None:
 
 
 def test_a_peer_that_has_left_signs_nothing_more() -> None:
-    """Whatever it is shown."""
+    """Whatever it is shown; but what it brings, if it comes back while the others are still there, counts."""
     members = Members("abc")
     first = members.coordinator(0)
     leaver = next(name for name in "abc" if name != first)
-    word = members.rounds[leaver].leave()
+    word = members.rounds[leaver].leave().promise
+    for name in without(leaver, "abc"):
+        members.rounds[name].note(members.rounds[leaver].leave(), members.now)
     members.bring("abc")
     members.talk("abc")
-    assert leaver not in the_link(members, "abc").makers
-    assert members.rounds[leaver].leave() == replace(word, held=members.rounds[leaver].leave().held)
+    link = the_link(members, "abc")
+    assert leaver not in link.makers and link.choice.left == (leaver,)
+    assert link.counted == tuple("abc")
+    assert members.rounds[leaver].leave().promise == replace(word, brought=brought(leaver))
 
 
 def test_what_half_refuse_is_not_decided() -> None:
