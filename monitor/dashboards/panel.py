@@ -58,7 +58,10 @@ class Panel:
             "datasource": DATASOURCE,
             "pluginVersion": PLUGIN_VERSION,
             "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
-            "targets": [query.to_dict(chr(ord("A") + place)) for place, query in enumerate(self.queries)],
+            "targets": [
+                query.to_dict(chr(ord("A") + place), instant=query.table or self.kind == "stat")
+                for place, query in enumerate(self.queries)
+            ],
             "fieldConfig": {
                 "defaults": {
                     "unit": self.unit,

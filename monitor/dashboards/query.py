@@ -44,7 +44,7 @@ class Query:
         expr: PromQL.
         legend: Grafana's legend format; ``__auto`` shows all labels.
         specs: the metrics in it.
-        table: the latest values only, as rows of a table.
+        table: the values of now, as rows of a table.
         history: also a table, but with all values over time.
     """
 
@@ -60,16 +60,16 @@ class Query:
         self.specs, self.legend, self.table, self.history = specs, legend, table, history
         self.expr = template.format(*(_Selector(spec.name, common_matchers(spec)) for spec in specs))
 
-    def to_dict(self, letter: str) -> dict[str, Any]:
-        """As a target of a panel."""
+    def to_dict(self, letter: str, instant: bool) -> dict[str, Any]:
+        """As a target of a panel; ``instant``: the values of now, and none of what is no longer there."""
         return {
             "refId": letter,
             "datasource": DATASOURCE,
             "expr": self.expr,
             "legendFormat": self.legend,
             "format": "table" if self.table or self.history else "time_series",
-            "instant": self.table,
-            "range": not self.table,
+            "instant": instant,
+            "range": not instant,
             "editorMode": "code",
         }
 

@@ -161,6 +161,16 @@ def test_queries_ask_for_what_is_shown(dashboard: Dashboard) -> None:
                 assert f"${dashboard.choice.name}" in query.expr, panel.title
 
 
+@every_dashboard
+def test_numbers_are_of_now(dashboard: Dashboard) -> None:
+    """A single number asks for now only: over a range, the last of what has gone would stay for hours."""
+    targets = [
+        target for panel in panels_of(dashboard) if panel["type"] == "stat" for target in panel["targets"]
+    ]
+    asked = {(target["expr"], target["instant"], target["range"]) for target in targets}
+    assert asked == {(target["expr"], True, False) for target in targets}
+
+
 def test_every_metric_asked_for_exists() -> None:
     """No dashboard, variable or rule names a metric that is in none of the tables."""
     for expression in (*expressions(), *(board.choice.spec.name for board in DASHBOARDS)):
