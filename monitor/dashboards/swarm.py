@@ -50,7 +50,7 @@ NOW = Row(
             "Bits per byte",
             "On held-out text: the evaluators' figure if there is one, else the oracles'. Comparable between "
             "tokenizers.",
-            Query("min({0}) or {1}", swarm.EVAL_BPB, of_swarm("heldout_bpb")),
+            Query("min({0}) or max({1})", swarm.EVAL_BPB, of_swarm("heldout_bpb")),
             BITS,
         ),
         stat(

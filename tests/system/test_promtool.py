@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry
 
 import monitor
@@ -14,6 +15,7 @@ from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.collector import METRICS, SwarmCollector
+from monitor.dashboards.swarm import SWARM
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
 from tests.support.costs import cost_fields
@@ -109,3 +111,41 @@ def test_rules_do_what_they_say(promtool: str, path: Path) -> None:
     """Each alert fires when it should and not when it should not."""
     done = run(promtool, "test", "rules", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def check_panel(promtool: str, folder: Path, title: str, series: dict[str, str], *found: list[float]) -> None:
+    """After an hour Prometheus finds ``found``, a list per query, for the panel ``title`` of swarm `s`."""
+    [queries] = [
+        panel.queries for panel in SWARM.panels if panel.title == title and panel.kind != "timeseries"
+    ]
+    tests = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            # Only the values count: a dashboard does not show what labels a single number has.
+            {
+                "expr": f'count_values("value", {query.expr.replace("$run", "s")})',
+                "eval_time": "60m",
+                "exp_samples": [
+                    {"labels": f'{{value="{value:g}"}}', "value": values.count(value)}
+                    for value in set(values)
+                ],
+            }
+            for query, values in zip(queries, found, strict=True)
+        ],
+    }
+    path = folder / "panel.yml"
+    path.write_text(yaml.safe_dump({"tests": [tests]}))
+    done = run(promtool, "test", "rules", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_one_number_of_bits_per_byte(promtool: str, tmp_path: Path) -> None:
+    """The panel shows the evaluators' figure alone if there is one, and else the oracles'."""
+    oracles = {'dupt_swarm_heldout_bpb{run="s", instance="m"}': "2x60"}
+    evaluators = {
+        'dupt_swarm_eval_bpb{run="s", instance="m", dataset="wiki"}': "3x60",
+        'dupt_swarm_eval_bpb{run="s", instance="m", dataset="news"}': "4x60",
+    }
+    check_panel(promtool, tmp_path, "Bits per byte", oracles, [2])
+    check_panel(promtool, tmp_path, "Bits per byte", oracles | evaluators, [3])
