@@ -73,9 +73,12 @@ def one(value: float | None) -> list[Sample]:
     return [] if value is None else [((), value)]
 
 
-def by_label(counts: Mapping[str, int]) -> list[Sample]:
-    """A sample for each of the ``counts``, which other threads may change meanwhile."""
-    return [((label,), float(count)) for label, count in dict(counts).items()]
+def by_label(counts: Mapping[str, int], every: Iterable[str] = ()) -> list[Sample]:
+    """A sample for each of the ``counts``, which other threads may change meanwhile.
+
+    Those of ``every`` that are not there are zero: `increase` does not see what a series begins with.
+    """
+    return [((label,), float(count)) for label, count in (dict.fromkeys(every, 0) | dict(counts)).items()]
 
 
 def families(everything: Iterable[Samples]) -> Iterator[Metric]:

@@ -40,7 +40,7 @@ from dupt_swarm.node.messages import (
     RoundResult,
     StateName,
 )
-from dupt_swarm.node.reasons import Failure
+from dupt_swarm.node.reasons import ENDINGS, Failure
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.ledger import Ledger
@@ -54,8 +54,6 @@ RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one repeatedly
 logger = logging.getLogger(__name__)
 Reply = TypeVar("Reply")
 
-_ENDINGS = {"exited": "ended", "silent": "fell silent"}
-
 
 class Node:
     """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
@@ -66,7 +64,7 @@ class Node:
 
     Attributes:
         hearing: what it tells unasked.
-        restarts: how often the process was replaced, by reason.
+        restarts: how often the process was replaced, by reason; see `ENDINGS`.
     """
 
     def __init__(self, on_download: Callable[[Downloading], None] = lambda _: None) -> None:
@@ -225,9 +223,9 @@ class Node:
             reason = self._link.ailment()
             if reason:
                 self.restarts[reason] += 1
-                logger.warning("the node process %s; it is restarted, and training goes on", _ENDINGS[reason])
+                logger.warning("the node process %s; it is restarted, and training goes on", ENDINGS[reason])
                 self._link.kill()
-                self._restart(_ENDINGS[reason])
+                self._restart(ENDINGS[reason])
 
     def _restart(self, ending: str) -> None:
         attempt = 0

@@ -1,4 +1,4 @@
-"""Why rounds fail and contributions or records are refused: one word each, for logs, records and metrics.
+"""Why rounds fail, nodes end, and contributions or records are refused: words for logs, records, metrics.
 
 Records carry the counts as arrays in this order, which takes a quarter of the bytes that names would:
 new reasons go to the end.
@@ -82,6 +82,7 @@ REFUSED_MESSAGES = (
     "contradiction",  # a peer that has signed what contradicts itself, and is left out
     "invitation",  # of a peer that has shown no valid credential, where a swarm admits by invitation
 )
+ENDINGS = {"exited": "ended", "silent": "fell silent"}  # why a node process is replaced, and in plain words
 COUNT_MAX = (1 << 32) - 1
 
 

@@ -16,6 +16,7 @@ from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.record import IN_PEER, of_peer
 from dupt_swarm.metrics.spec import Distribution, MetricSpec, Samples, by_label, families, one
+from dupt_swarm.node.reasons import ENDINGS, REFUSED_MESSAGES, Failure
 from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import NodeSettings
@@ -106,8 +107,8 @@ class PeerMetrics(Collector):
         yield names.DOWNLOADS_FAILED, one(self._downloads.failed)
         yield names.NETWORK_RECEIVE, one(swarm.traffic.received)
         yield names.NETWORK_TRANSMIT, one(swarm.traffic.sent)
-        yield names.REFUSED_MESSAGES, by_label(swarm.traffic.refused)
-        yield names.NODE_RESTARTS, by_label(swarm.restarts)
+        yield names.REFUSED_MESSAGES, by_label(swarm.traffic.refused, REFUSED_MESSAGES)
+        yield names.NODE_RESTARTS, by_label(swarm.restarts, ENDINGS)
         checkpoint = swarm.folder.checkpoint
         yield names.CHECKPOINT_SAVED, one(checkpoint.stat().st_mtime if checkpoint else None)
 
@@ -122,7 +123,7 @@ class PeerMetrics(Collector):
         yield names.INNER_STEPS, one(steps.steps)
         yield names.LAST_STEP, one(steps.last)
         yield names.AVERAGING_ROUNDS, one(rounds.rounds)
-        yield names.AVERAGING_FAILED, by_label(rounds.failed)
+        yield names.AVERAGING_FAILED, by_label(rounds.failed, Failure)
         yield names.LAST_ROUND, one(rounds.last_success)
         if status is not None and status.last_round is not None:
             yield names.GROUP_SIZE, one(1 + len(status.last_round.mates))

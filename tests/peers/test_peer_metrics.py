@@ -28,7 +28,7 @@ from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.spec import Distribution, MetricSpec
 from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName
-from dupt_swarm.node.reasons import Failure
+from dupt_swarm.node.reasons import ENDINGS, REFUSED_MESSAGES, Failure
 from dupt_swarm.node.record import PeerState
 from peers.metrics.collector import PeerMetrics
 from peers.metrics.http import parse_address, serve_metrics
@@ -152,13 +152,17 @@ def test_an_oracle_shows_its_training(first: tuple[str, str], tmp_path: Path) ->
     assert 0 <= scrape["round_waiting_seconds"] <= later["waiting_seconds_total"] < time.time() - began
     times = ("start", "last_step", "last_round", "checkpoint_saved")
     assert all(began - 1 <= scrape[f"{name}_timestamp_seconds"] <= time.time() for name in times)
-    assert "gpu_memory_total_bytes" not in scrape and "averaging_rounds_failed_total" not in scrape
+    assert "gpu_memory_total_bytes" not in scrape
+    # Each begins at zero, or `increase` would not show the first of its kind.
+    assert scrape.by("averaging_rounds_failed_total", "reason") == dict.fromkeys(Failure, 0.0)
+    assert scrape.by("refused_messages_total", "reason") == dict.fromkeys(REFUSED_MESSAGES, 0.0)
+    assert scrape.by("node_restarts_total", "reason") == dict.fromkeys(ENDINGS, 0.0)
 
     served = fetch(first_url)
     check_names(served)
     assert served["network_transmit_bytes_total"] > 4 * 10_000
     assert "inner_steps_total" not in served and "utilization_ratio" not in served
-    assert "refused_messages_total" not in scrape and "refused_messages_total" not in served
+    assert served.by("refused_messages_total", "reason") == dict.fromkeys(REFUSED_MESSAGES, 0.0)
 
     end(oracle, signal.SIGINT, 130)
     with pytest.raises(urllib.error.URLError):
@@ -176,7 +180,7 @@ def test_what_a_stranger_sends_is_counted(first: tuple[str, str]) -> None:
                     await store_at(p2p, address, "x", b"\xc4\x01x", value)
 
     asyncio.run(asyncio.wait_for(attack(), DEADLINE_SECONDS))
-    expected = {"form": 2.0, "size": 1.0}
+    expected = dict.fromkeys(REFUSED_MESSAGES, 0.0) | {"form": 2.0, "size": 1.0}
     wait_until(lambda: fetch(url).by("refused_messages_total", "reason") == expected)
 
 

@@ -37,7 +37,6 @@ MAY_BE_EMPTY = {
     ("Peer", "Failed averagings"): "none did",
     ("Peer", "Refused"): "nobody sent what a healthy peer would not",
     ("Peer", "State downloads"): "nobody missed a round",
-    ("Peer", "Failures"): "restarts have a series for each reason that occurred",
     ("Peer", "Checkpoint age"): "oracles save every five minutes",
     ("Peer", "Accuracy"): "it learns language, not a task",
     **{("Learning", panel.title): "likewise" for panel in TASK.panels},
