@@ -122,7 +122,7 @@ def of_rounds(manifest: Manifest, view: View) -> Iterator[Samples]:
         if progress.live:
             yield swarm.ROUND_TOKENS, one(progress.tokens)
             yield swarm.ROUND_TARGET_TOKENS, one(progress.target)
-    yield from _of_checkpoints(view)
+        yield from _of_checkpoints(view, record.round)
 
 
 def of_losses(manifest: Manifest, view: View) -> Iterator[Samples]:
@@ -178,11 +178,14 @@ def of_each_peer(peers: list[Peer]) -> Iterator[Samples]:
     )
 
 
-def _of_checkpoints(view: View) -> Iterator[Samples]:
+def _of_checkpoints(view: View, newest_round: int) -> Iterator[Samples]:
+    # One of a round, or a moment, that has not come would hide for good that nobody saves any more.
     saved = [
-        (peer.record.checkpoint_round, peer.record.checkpoint_time)
-        for peer in view.peers
-        if peer.record.checkpoint_round is not None
+        (record.checkpoint_round, record.checkpoint_time)
+        for record in (peer.record for peer in view.peers)
+        if record.checkpoint_round is not None
+        and record.checkpoint_round <= newest_round
+        and record.checkpoint_time <= view.time
     ]
     newest = max(saved, default=None)
     yield swarm.CHECKPOINT_ROUND, one(newest[0] if newest else None)

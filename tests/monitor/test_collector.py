@@ -193,12 +193,24 @@ def test_what_rounds_cost(scrapes: Scrapes) -> None:
 def test_newest_checkpoint(scrapes: Scrapes) -> None:
     """The checkpoint of the highest round counts, whoever has it on disk."""
     scrapes.see(
-        peer("a", checkpoint_round=7, checkpoint_time=50.0),
-        peer("b", checkpoint_round=6, checkpoint_time=90.0),
+        peer("a", checkpoint_round=3, checkpoint_time=50.0),
+        peer("b", checkpoint_round=2, checkpoint_time=90.0),
         peer("c"),
     )
 
-    assert scrapes.values("dupt_swarm_checkpoint_round") == {MANIFEST.swarm_id: 7.0}
+    assert scrapes.values("dupt_swarm_checkpoint_round") == {MANIFEST.swarm_id: 3.0}
+    assert scrapes.values("dupt_swarm_checkpoint_timestamp_seconds") == {MANIFEST.swarm_id: 50.0}
+
+
+def test_checkpoints_that_cannot_be(scrapes: Scrapes) -> None:
+    """Who claims one of a round that the swarm has not reached, or of tomorrow, hides no old checkpoint."""
+    scrapes.see(
+        peer("a", checkpoint_round=2, checkpoint_time=50.0),
+        peer("liar", checkpoint_round=4, checkpoint_time=NOW),
+        peer("other", checkpoint_round=3, checkpoint_time=NOW + 1),
+    )
+
+    assert scrapes.values("dupt_swarm_checkpoint_round") == {MANIFEST.swarm_id: 2.0}
     assert scrapes.values("dupt_swarm_checkpoint_timestamp_seconds") == {MANIFEST.swarm_id: 50.0}
 
 
