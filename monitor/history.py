@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -22,9 +23,9 @@ class Point:
         loss: mean training loss, oracles weighted by their speed.
         loss_min: least training loss of any oracle.
         loss_max: greatest training loss of any oracle.
-        heldout_loss: mean of the oracles on text of theirs that they do not train on.
+        heldout_loss: median of the oracles on text of theirs that they do not train on.
         evaluator_loss: an evaluator's, on text that no oracle trains on.
-        heldout_accuracy: of a task's answers or of masked tokens, mean of the oracles, 0 to 1.
+        heldout_accuracy: of a task's answers or of masked tokens, median of the oracles, 0 to 1.
         heldout_nsp_accuracy: of whether a text follows on another, likewise.
     """
 
@@ -54,10 +55,10 @@ class Point:
             loss=view.loss(limits),
             loss_min=min(losses, default=None),
             loss_max=max(losses, default=None),
-            heldout_loss=_mean(record.heldout_loss for record in records),
+            heldout_loss=_median(record.heldout_loss for record in records),
             evaluator_loss=evaluations[0][1].loss_nats if evaluations else None,
-            heldout_accuracy=_mean(record.heldout_accuracy for record in records),
-            heldout_nsp_accuracy=_mean(record.heldout_nsp_accuracy for record in records),
+            heldout_accuracy=_median(record.heldout_accuracy for record in records),
+            heldout_nsp_accuracy=_median(record.heldout_nsp_accuracy for record in records),
         )
 
 
@@ -88,6 +89,7 @@ class History:
         self.points = points
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
+def _median(values: Iterable[float | None]) -> float | None:
+    # Not the mean: anybody may claim a loss of a million.
     known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return statistics.median(known) if known else None

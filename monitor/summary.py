@@ -69,7 +69,7 @@ class LossSummary(_Part):
     training: float | None = Field(description="mean of the oracles, weighted by their speed")
     training_min: float | None
     training_max: float | None
-    heldout: float | None = Field(description="mean of the oracles, on text they do not train on")
+    heldout: float | None = Field(description="median of the oracles, on text they do not train on")
     heldout_accuracy: float | None = Field(
         description="of a task's answers or of masked tokens, likewise, from 0 to 1"
     )

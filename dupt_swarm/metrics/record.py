@@ -11,7 +11,6 @@ from dupt_swarm.node.record import Metric, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer
 
 FIGURES: dict[str, Callable[[list[float]], float]] = {
-    "mean": statistics.fmean,
     "median": statistics.median,
     "min": min,
     "max": max,

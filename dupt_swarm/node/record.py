@@ -34,7 +34,7 @@ class Metric:
         help: one sentence.
         kind: what Prometheus calls it.
         over: what the monitor exports: ``each``: the field of each peer, as ``dupt_swarm_peer_<name>``;
-            ``mean`` and so on: one figure for all oracles, ``dupt_swarm_<name>``; ``nothing``.
+            ``median`` and so on: one figure for all oracles, ``dupt_swarm_<name>``; ``nothing``.
         own: whether a peer exports its field itself, too.
         everybody: whether peers have it that are no oracles.
     """
@@ -42,7 +42,7 @@ class Metric:
     name: str
     help: str
     kind: Literal["gauge", "counter"] = "gauge"
-    over: Literal["each", "mean", "median", "min", "max", "nothing"] = "each"
+    over: Literal["each", "median", "min", "max", "nothing"] = "each"
     own: bool = False
     everybody: bool = False
 
@@ -162,7 +162,7 @@ class RecordUpdate(BaseModel):
             over="nothing",
             own=True,
         ),
-        Metric("heldout_loss_nats", "Mean held-out loss per token of the oracles.", over="mean"),
+        Metric("heldout_loss_nats", "Median held-out loss per token of the oracles.", over="median"),
     ] = None
     group_size: Annotated[
         SmallCount | None,
@@ -187,7 +187,7 @@ class RecordUpdate(BaseModel):
             over="nothing",
             own=True,
         ),
-        Metric("heldout_bpb", "Mean held-out bits per byte (BPB) of the oracles.", over="mean"),
+        Metric("heldout_bpb", "Median held-out bits per byte (BPB) of the oracles.", over="median"),
     ] = Field(default=None, description="of UTF-8")
     averaging_seconds: Annotated[
         Seconds | None,
@@ -229,8 +229,8 @@ class RecordUpdate(BaseModel):
         ),
         Metric(
             "heldout_accuracy",
-            "Mean accuracy of a task's answers or of masked tokens, on what the oracles hold out, 0 to 1.",
-            over="mean",
+            "Median accuracy of a task's answers or of masked tokens, on what the oracles hold out, 0 to 1.",
+            over="median",
         ),
     ] = Field(default=None, description="of a task's answers, or of masked tokens")
     heldout_nsp_accuracy: Annotated[
@@ -243,8 +243,8 @@ class RecordUpdate(BaseModel):
         ),
         Metric(
             "heldout_nsp_accuracy",
-            "Mean accuracy of whether a text follows on another, on what the oracles hold out, 0 to 1.",
-            over="mean",
+            "Median accuracy of whether a text follows on another, on what the oracles hold out, 0 to 1.",
+            over="median",
         ),
     ] = Field(default=None, description="of whether a text follows on another")
     evaluation: EvaluationRecord | None = Field(default=None, description="an evaluator's last one")

@@ -122,7 +122,7 @@ def test_losses(scrapes: Scrapes) -> None:
 
 
 def test_accuracy_of_a_task(scrapes: Scrapes) -> None:
-    """The mean of the oracles that know theirs, and each evaluator's, without any bits per byte."""
+    """The median of the oracles that know theirs, and each evaluator's, without any bits per byte."""
     scrapes.see(
         peer("a", heldout_accuracy=0.5, heldout_nsp_accuracy=0.25),
         peer("b", heldout_accuracy=0.75),
@@ -135,6 +135,19 @@ def test_accuracy_of_a_task(scrapes: Scrapes) -> None:
     assert scrapes.values("dupt_swarm_eval_accuracy", "dataset") == {"reviews": 0.9}
     assert scrapes.values("dupt_swarm_eval_bpb", "dataset") == {}
     assert scrapes.values("dupt_swarm_eval_round", "dataset") == {"reviews": 2.0}
+
+
+def test_one_oracle_does_not_decide_what_is_held_out(scrapes: Scrapes) -> None:
+    """Whatever one of three claims of its held-out text, the swarm's figures stay between the others'."""
+    fields = ("heldout_loss", "heldout_bits_per_byte", "heldout_accuracy", "heldout_nsp_accuracy")
+    scrapes.see(
+        peer("a", **dict.fromkeys(fields, 0.5)),
+        peer("b", **dict.fromkeys(fields, 0.75)),
+        peer("liar", **dict.fromkeys(fields[:2], 1e6) | dict.fromkeys(fields[2:], 1.0)),
+    )
+
+    for name in ("loss_nats", "bpb", "accuracy", "nsp_accuracy"):
+        assert scrapes.values(f"dupt_swarm_heldout_{name}") == {MANIFEST.swarm_id: 0.75}
 
 
 def test_evaluations(scrapes: Scrapes) -> None:

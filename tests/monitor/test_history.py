@@ -10,7 +10,7 @@ from tests.support.invented import MANIFEST, NOW, peer
 
 
 def test_point() -> None:
-    """A point has the spread of the oracles' losses, the mean held-out loss and the evaluator's."""
+    """A point has the spread of the oracles' losses, the median held-out loss and the evaluator's."""
     evaluation = EvaluationRecord(dataset="news", bits_per_byte=1.5, loss_nats=4.5, round=3, time=NOW)
     view = View(
         NOW,
@@ -26,6 +26,20 @@ def test_point() -> None:
     assert (point.time, point.round, point.tokens) == (NOW, 3, 900)
     assert (point.loss_min, point.loss_max) == (2.0, 4.0)
     assert (point.heldout_loss, point.evaluator_loss) == (4.0, 4.5)
+
+
+def test_one_oracle_does_not_decide_what_is_held_out() -> None:
+    """Whatever one of three claims of its held-out text, the figures stay between the others'."""
+    honest = (
+        peer("a", heldout_loss=3.0, heldout_accuracy=0.5, heldout_nsp_accuracy=0.5),
+        peer("b", heldout_loss=5.0, heldout_accuracy=0.6, heldout_nsp_accuracy=0.6),
+    )
+    for loss, accuracy in ((1e6, 1.0), (0.0, 0.0)):
+        liar = peer("liar", heldout_loss=loss, heldout_accuracy=accuracy, heldout_nsp_accuracy=accuracy)
+        point = Point.of(View(NOW, (*honest, liar)), 900, Limits())
+        assert point.heldout_loss in (3.0, 5.0)
+        assert point.heldout_accuracy in (0.5, 0.6)
+        assert point.heldout_nsp_accuracy in (0.5, 0.6)
 
 
 def test_nobody_said_anything() -> None:
