@@ -19,7 +19,7 @@ from monitor.watcher import Snapshot
 from tests.support.costs import cost_fields
 
 EVIL = "<script>alert(1)</script>"
-EVIL_URL = 'https://example.org/"><script>alert(4)</script>'
+EVIL_URL = 'https://example.org/"><script>alert(4)</script>'.ljust(140, "w")
 # Markup, what a terminal would obey, changes of direction, emoji, stacked accents, a word without an end.
 EVIL_SAMPLE = (
     "</span></blockquote></script><script>alert(2)</script><img src=x onerror=alert(3)>\n\n"
@@ -79,13 +79,14 @@ class TrainedSwarm:
         names = [EVIL, "\u202eevil", "W" * 40, "﷽" * 40, "Zoë", ""]
         oracles = [
             peer(
-                f"Qm{number:044}",
+                f"12D3KooW{number:044}",
                 name=name,
                 loss=3.0 + number / 10,
                 heldout_loss=3.5,
                 tokens_per_second=100.0 * (number + 1),
                 device="NVIDIA GeForce RTX 4090" * 2,
                 round=3 - (number == 2),
+                exposed=("12D3KooW" + "W" * 44,),
                 **_costs(number),
             )
             for number, name in enumerate(names)

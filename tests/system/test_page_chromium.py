@@ -146,10 +146,12 @@ def start_swarm(processes: LocalProcesses, folder: Path) -> str:
 
 @pytest.mark.parametrize("width", [320, 390, 820, 1280, 2560])
 def test_fits_the_window(visit: Open, width: int) -> None:
-    """From the smallest phone to a wide screen nothing sticks out, whatever the names are."""
+    """From the smallest phone to a wide screen nothing sticks out, whatever the names, ids and links are."""
     with served(TrainedSwarm().site()) as url:
-        seen = visit(url, width)
+        seen = visit(f"{url}/?peer={'W' * 100}", width)
         assert seen.overflow() <= 0
+        for hint in seen.page.locator(".hint").all():
+            assert hint.evaluate("one => one.scrollWidth - one.clientWidth") <= 0, hint.inner_text()
         plot, curve = (seen.page.locator(one).bounding_box() for one in (".plot", "path.line.training"))
         assert plot is not None
         assert curve is not None
