@@ -35,7 +35,9 @@ def check_health(snapshot: Snapshot, view: View, now: float) -> list[Check]:
         return checks  # whoever is there, we do not see them
     checks.append(_oracles(view))
     if view.at_work and snapshot.totals.round_time is not None:
-        checks.append(_rounds(snapshot, view, now - snapshot.totals.round_time))
+        # Oracles that return after a night have to complete a round first.
+        since = max(snapshot.totals.round_time, snapshot.working_since)
+        checks.append(_rounds(snapshot, view, now - since))
     if len(view.peers) > 1:
         checks.append(_replicas(view))
     if view.oracles:

@@ -58,6 +58,7 @@ class Snapshot:
         floors: what the counters of each peer do not fall below.
         up: whether the last refresh reached the swarm.
         last_refresh: when one last did, seconds since the epoch; None: never.
+        working_since: since when there has always been an oracle at work, likewise.
         refresh_seconds: how long the last one took.
         refresh_errors: how many have failed.
         ledger: who has given what, as of half a minute ago; None: that is not known yet.
@@ -70,6 +71,7 @@ class Snapshot:
     floors: Mapping[str, Floor] = field(default_factory=dict)
     up: bool = False
     last_refresh: float | None = None
+    working_since: float = 0.0
     refresh_seconds: float | None = None
     refresh_errors: int = 0
     ledger: Ledger | None = None
@@ -91,6 +93,8 @@ class Snapshot:
     def succeeded(self, view: View, seconds: float) -> Snapshot:
         """The snapshot after a refresh that found ``view`` within ``seconds``."""
         floors = self.tally.add(view)
+        # Whoever is seen now may have been away while the monitor could not look.
+        working = self.live_view(view.time).at_work
         return replace(
             self,
             view=view,
@@ -98,6 +102,7 @@ class Snapshot:
             floors=floors,
             up=True,
             last_refresh=view.time,
+            working_since=self.working_since if working else view.time,
             refresh_seconds=seconds,
         )
 

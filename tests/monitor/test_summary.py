@@ -253,11 +253,33 @@ def test_stalled() -> None:
     limit = STALLED_ROUNDS * MANIFEST.rounds.limit_seconds
 
     def since(snapshot: Snapshot, seconds: float) -> Snapshot:
-        return replace(snapshot, totals=snapshot.totals.model_copy(update={"round_time": NOW - seconds}))
+        totals = snapshot.totals.model_copy(update={"round_time": NOW - seconds})
+        return replace(snapshot, totals=totals, working_since=0.0)
 
     assert checks_of(since(working, limit - 1))["rounds"].level == "good"
     assert checks_of(since(working, limit + 1))["rounds"].level == "critical"
     assert "rounds" not in checks_of(since(paused, limit + 1))
+
+
+@pytest.mark.parametrize("first_peer", [True, False])
+def test_a_swarm_that_comes_back_is_not_stalled(first_peer: bool) -> None:
+    """After a night it has the time of a round again, even if the monitor saw nobody; then it is."""
+    limit = STALLED_ROUNDS * MANIFEST.rounds.limit_seconds
+    night, morning = NOW + 3600, NOW + 36_000
+
+    def at(moment: float, **fields: Any) -> View:
+        return View(moment, (peer("a", time=moment, **fields),))
+
+    snapshot = seen(peer("a"))
+    snapshot = snapshot.succeeded(at(night, role="bootstrap"), 0.1) if first_peer else snapshot.failed(0.1)
+    snapshot = snapshot.succeeded(at(morning), 0.1)
+    assert checks_of(snapshot, now=morning)["rounds"].level == "good"
+    moment = morning
+    while moment < morning + limit:
+        assert checks_of(snapshot, now=moment)["rounds"].level == "good"
+        moment += 5
+        snapshot = snapshot.succeeded(at(moment), 0.1)
+    assert checks_of(snapshot, now=moment + 1)["rounds"].level == "critical"
 
 
 def test_page_and_alert_agree_on_stalled() -> None:
