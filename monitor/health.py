@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -106,8 +107,11 @@ def _replicas(view: View) -> Check:
 
 
 def _reach(view: View) -> Check:
-    hidden = sum(peer.record.reach != "direct" for peer in view.oracles)
-    if hidden:
-        who = formats.count(hidden, "oracle is", "oracles are")
-        return Check(name="reach", level="good", text=f"{who} reachable through relays only.")
-    return Check(name="reach", level="good", text="Every oracle can be reached directly.")
+    ways: Counter[str] = Counter(peer.record.reach for peer in view.oracles)
+    hidden = ", ".join(
+        f"{formats.count(ways[way], 'oracle is', 'oracles are')} reachable {how}"
+        for way, how in (("relayed", "through relays only"), ("client", "by nobody"))
+        if ways[way]
+    )
+    # None of this is an illness: those call the others.
+    return Check(name="reach", level="good", text=f"{hidden or 'Every oracle can be reached directly'}.")

@@ -129,7 +129,6 @@ def verdict(summary: Summary) -> Verdict:
         "oracles": "Waiting for oracles",
         "rounds": "Stalled",
         "replicas": "Replicas disagree",
-        "reach": "Hard to reach",
     }
     return Verdict(level, texts[first.name])
 

@@ -326,9 +326,20 @@ def test_what_a_round_cost_is_as_the_oracle_says() -> None:
 
 
 def test_reach() -> None:
-    """Oracles that only others can reach are counted; that is no illness."""
-    check = checks_of(seen(peer("a"), peer("b", reach="relayed"), peer("c", reach="client")))["reach"]
-    assert (check.level, check.text) == ("good", "2 oracles are reachable through relays only.")
+    """Oracles that only relays reach are counted, and those that nobody does; that is no illness."""
+    direct, nobody = peer("a"), peer("c", reach="client")
+    relayed = tuple(peer(name, reach="relayed") for name in ("b", "d"))
+    for peers, text in (
+        ((direct,), "Every oracle can be reached directly."),
+        ((direct, *relayed), "2 oracles are reachable through relays only."),
+        ((direct, nobody), "1 oracle is reachable by nobody."),
+        (
+            (direct, *relayed, nobody),
+            "2 oracles are reachable through relays only, 1 oracle is reachable by nobody.",
+        ),
+    ):
+        check = checks_of(seen(*peers))["reach"]
+        assert (check.level, check.text) == ("good", text)
 
 
 def test_worst() -> None:
