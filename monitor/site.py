@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from dupt_swarm.command_line.join_line import join_line
 from dupt_swarm.node.addresses import Address, join_addresses
+from dupt_swarm.replica.ledger import SOUGHT_MIN
 from dupt_swarm.version import VERSION
 from monitor import chart, formats
 from monitor.health import Level, worst
@@ -96,6 +97,7 @@ class Site:
             chart=chart.draw(self._history().points, by_tokens),
             by_tokens=by_tokens,
             sought=sought.strip()[:SOUGHT_MAX],
+            sought_min=SOUGHT_MIN,
             found=self._found(sought.strip()),
             local=all(Address.parse(address).loopback for address in self._addresses()),
             width=int(chart.WIDTH),
