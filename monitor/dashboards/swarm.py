@@ -19,6 +19,9 @@ from monitor.dashboards.panel import (
 )
 from monitor.dashboards.query import Query, of_each_peer
 
+# They come all at once at the end of a round, which may last an hour.
+INTO_THE_STATE = "Tokens that entered the swarm's state, mean rate over three hours."
+SPEED = "rate({0}[3h]) and {0}"
 AGES = ((None, "green"), (60.0, "yellow"), (120.0, "red"))
 
 NOW = Row(
@@ -55,8 +58,8 @@ NOW = Row(
         ),
         stat(
             "Tokens per second",
-            "Tokens that entered the swarm's state, mean rate over 15 minutes.",
-            Query("rate({0}[15m])", swarm.TOKENS_TOTAL),
+            INTO_THE_STATE,
+            Query(SPEED, swarm.TOKENS_TOTAL),
             TOKENS_PER_SECOND,
         ),
         stat(
@@ -130,8 +133,8 @@ ROUNDS = Row(
         ),
         graph(
             "Tokens per second",
-            "Tokens that entered the swarm's state, mean rate over 15 minutes.",
-            Query("rate({0}[15m])", swarm.TOKENS_TOTAL, legend="swarm"),
+            INTO_THE_STATE,
+            Query(SPEED, swarm.TOKENS_TOTAL, legend="swarm"),
             unit=TOKENS_PER_SECOND,
             defaults={"min": 0},
         ),

@@ -15,6 +15,7 @@ from dupt_swarm.node.view import Peer, View
 from dupt_swarm.presets import manifest_from_preset
 from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.collector import METRICS, SwarmCollector
+from monitor.dashboards.query import Query
 from monitor.dashboards.swarm import SWARM
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
@@ -113,39 +114,48 @@ def test_rules_do_what_they_say(promtool: str, path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def check_panel(promtool: str, folder: Path, title: str, series: dict[str, str], *found: list[float]) -> None:
-    """After an hour Prometheus finds ``found``, a list per query, for the panel ``title`` of swarm `s`."""
-    [queries] = [
-        panel.queries for panel in SWARM.panels if panel.title == title and panel.kind != "timeseries"
-    ]
-    tests = {
+def queries(kind: str, title: str) -> tuple[Query, ...]:
+    """Of a panel of the dashboard `swarm`."""
+    [panel] = [panel for panel in SWARM.panels if (panel.kind, panel.title) == (kind, title)]
+    return panel.queries
+
+
+def check_values(
+    promtool: str, folder: Path, query: Query, series: dict[str, str], *values: float, at: str = "60m"
+) -> None:
+    """Prometheus finds these ``values`` of swarm `s` in ``series``, which has a sample each minute."""
+    counts = [{"labels": f'{{value="{value:g}"}}', "value": values.count(value)} for value in set(values)]
+    # Whatever the labels are: a single number is shown without.
+    expr = f'count_values("value", {query.expr.replace("$run", "s")})'
+    test = {
         "interval": "1m",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [
-            # Only the values count: a dashboard does not show what labels a single number has.
-            {
-                "expr": f'count_values("value", {query.expr.replace("$run", "s")})',
-                "eval_time": "60m",
-                "exp_samples": [
-                    {"labels": f'{{value="{value:g}"}}', "value": values.count(value)}
-                    for value in set(values)
-                ],
-            }
-            for query, values in zip(queries, found, strict=True)
-        ],
+        "input_series": [{"series": name, "values": told} for name, told in series.items()],
+        "promql_expr_test": [{"expr": expr, "eval_time": at, "exp_samples": counts}],
     }
-    path = folder / "panel.yml"
-    path.write_text(yaml.safe_dump({"tests": [tests]}))
+    path = folder / "query.yml"
+    path.write_text(yaml.safe_dump({"tests": [test]}))
     done = run(promtool, "test", "rules", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_one_number_of_bits_per_byte(promtool: str, tmp_path: Path) -> None:
     """The panel shows the evaluators' figure alone if there is one, and else the oracles'."""
+    [query] = queries("stat", "Bits per byte")
     oracles = {'dupt_swarm_heldout_bpb{run="s", instance="m"}': "2x60"}
     evaluators = {
         'dupt_swarm_eval_bpb{run="s", instance="m", dataset="wiki"}': "3x60",
         'dupt_swarm_eval_bpb{run="s", instance="m", dataset="news"}': "4x60",
     }
-    check_panel(promtool, tmp_path, "Bits per byte", oracles, [2])
-    check_panel(promtool, tmp_path, "Bits per byte", oracles | evaluators, [3])
+    check_values(promtool, tmp_path, query, oracles, 2)
+    check_values(promtool, tmp_path, query, oracles | evaluators, 3)
+
+
+@pytest.mark.parametrize("kind", ["stat", "timeseries"])
+def test_tokens_per_second_of_long_rounds(promtool: str, tmp_path: Path, kind: str) -> None:
+    """Whenever one looks at rounds of an hour it is their mean, and nothing once the monitor is gone."""
+    [query] = queries(kind, "Tokens per second")
+    hours = " ".join(f"{hour * 3_600_000}x59" for hour in range(6))
+    tokens = {'dupt_swarm_tokens_total{run="s", instance="m"}': hours}
+    for at in ("200m", "235m", "290m"):
+        check_values(promtool, tmp_path, query, tokens, 1000, at=at)
+    check_values(promtool, tmp_path, query, tokens, at="370m")
