@@ -77,8 +77,10 @@ class History:
         self._points_max, self._distance = points_max, 0.0
 
     def add(self, point: Point) -> None:
-        """Remember ``point``, which is newer than all others."""
+        """Remember ``point`` as the newest; others that are not older go: the clock was set back."""
         points = self.points
+        while points and points[-1].time >= point.time:
+            points = points[:-1]
         # The newest point is always there; it makes way for the next one while it is too near.
         if len(points) >= 2 and point.time - points[-2].time < self._distance:
             points = points[:-1]

@@ -72,6 +72,19 @@ def test_all_points_while_there_are_few() -> None:
     assert list(history.points) == points
 
 
+def test_the_clock_is_set_back() -> None:
+    """The curve goes on from there, without what lies in the future now."""
+    history = History(points_max=100)
+    for number in range(1000):
+        history.add(Point(5.0 * number, number, number))
+    for number in range(100):
+        history.add(Point(2500.0 + 5 * number, 1000 + number, number))
+        times = [point.time for point in history.points]
+        assert times == sorted(set(times))
+        assert history.points[-1].round == 1000 + number
+    assert history.points[0].round == 0
+
+
 def test_watcher_remembers() -> None:
     """Each refresh that finds peers adds a point; those that fail or find nobody add none."""
     views = [View(1.0, (peer("a"),)), View(2.0, (peer("a", swarm_tokens=1800),)), View(3.0, ())]
