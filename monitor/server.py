@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
@@ -84,10 +85,11 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
         try:
             self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             super().__init__((host, port), _Handler)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # as to the latter: no name of a host can be written so
+            reason = getattr(error, "strerror", None) or error
             raise UsageError(
-                f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); "
-                f"choose another --port, or end what uses it"
+                f"--host {host} --port {port}: cannot listen there ({reason}); "
+                "choose another --host or --port, or end what uses it"
             ) from error
         self._names = (host, *allow_hosts)
         if app is not None:
@@ -105,6 +107,11 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
         host, port = self.server_address[:2]
         name = host.decode() if isinstance(host, bytes | bytearray) else host
         return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """As inherited, but a client that falls silent or leaves is nobody's error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     def server_bind(self) -> None:
         """As inherited, but without asking the DNS for our own name, which can take many seconds."""

@@ -34,10 +34,11 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
         app = server.get_app()
         assert app is not None
         server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # as to the latter: no name of a host can be written so
+        reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"--metrics-addr {address}: cannot listen there ({error.strerror or error}); "
-            "choose another port, or end what uses it"
+            f"--metrics-addr {address}: cannot listen there ({reason}); "
+            "choose another address or port, or end what uses it"
         ) from error
     try:
         shown = f"[{host}]" if ":" in host else host

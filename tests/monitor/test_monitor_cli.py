@@ -144,7 +144,7 @@ def test_port_taken() -> None:
         )
     assert (done.returncode, done.stdout) == (2, "")
     assert "cannot listen there" in done.stderr
-    assert "choose another --port" in done.stderr
+    assert "choose another --host or --port" in done.stderr
 
 
 def test_unreachable_swarm(start: Start) -> None:

@@ -1,9 +1,11 @@
 import socket
+import struct
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPResponse
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,6 +16,7 @@ from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import SwarmCollector
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
+from tests.support.waiting import wait_until
 
 
 class Site:
@@ -108,16 +111,40 @@ def test_silent_client(site: Site) -> None:
         assert site.get("/healthz")[0] == 200
 
 
+def test_clients_that_leave_are_no_error(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is printed of one that resets its connection, nor of one that says nothing for too long."""
+    monkeypatch.setattr("monitor.server._Handler.timeout", 0.05)
+    ended = 0
+    shutdown_request = site.server.shutdown_request
+
+    def end(request: Any) -> None:
+        nonlocal ended
+        shutdown_request(request)
+        ended += 1
+
+    monkeypatch.setattr(site.server, "shutdown_request", end)
+    with socket.create_connection(("127.0.0.1", site.server.server_port)):
+        wait_until(lambda: ended == 1)
+    with socket.create_connection(("127.0.0.1", site.server.server_port)) as client:
+        client.sendall(b"GET /")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until(lambda: ended == 2)
+    assert capsys.readouterr().err == ""
+
+
 def test_port_taken(site: Site) -> None:
     """A taken port is refused with a remedy."""
-    with pytest.raises(UsageError, match=r"cannot listen there .*choose another --port"):
+    with pytest.raises(UsageError, match=r"cannot listen there .*choose another --host or --port"):
         MonitorServer("127.0.0.1", site.server.server_port, build_app(CollectorRegistry(), lambda: True))
 
 
-def test_unknown_host() -> None:
-    """A host that is not an address of this machine is refused alike."""
-    with pytest.raises(UsageError, match="cannot listen there"):
-        MonitorServer("192.0.2.1", 0, build_app(CollectorRegistry(), lambda: True))
+@pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "a" * 64])
+def test_unknown_host(host: str) -> None:
+    """A host that is not an address of this machine, or cannot be the name of any, is refused alike."""
+    with pytest.raises(UsageError, match=f"--host {host} --port 0: cannot listen there"):
+        MonitorServer(host, 0, build_app(CollectorRegistry(), lambda: True))
 
 
 def test_ipv6_address() -> None:

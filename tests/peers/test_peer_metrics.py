@@ -311,13 +311,21 @@ def test_a_page_reads_nothing_by_a_name_of_its_own() -> None:
                 assert ("--metrics-addr NAME:PORT" in response.read().decode()) is (status == 421)
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_what_cannot_be_a_name_is_refused(host: str) -> None:
+    """A host whose name the DNS could not hold is the user's error, told like a taken port."""
+    address = f"{host}:9465"
+    with pytest.raises(UsageError, match=f"{address}: cannot listen there"), serve_metrics(address):
+        pass
+
+
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     """Before anything else: exit code 2, and the message names the option."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(UsageError, match="choose another port"), serve_metrics(address):
+        with pytest.raises(UsageError, match="choose another address or port"), serve_metrics(address):
             pass
         done = subprocess.run(
             [
