@@ -31,7 +31,10 @@ class _Selector:
 
 
 def common_matchers(spec: MetricSpec) -> str:
-    """The label matchers of every query of this metric: the swarm or peer that the dashboard shows."""
+    """The label matchers of every query of this metric: the swarm or peer that the dashboard shows.
+
+    A swarm may have several monitors, each of which tells all: figures are summed within an `instance` only.
+    """
     if "run" in spec.labels and spec.name.startswith("dupt_swarm_"):
         return 'run="$run"'
     return 'instance="$instance"' if spec.name.startswith("dupt_peer_") else ""

@@ -30,7 +30,7 @@ NOW = Row(
         stat(
             "Peers",
             "Live peers of all roles. Training needs at least two oracles.",
-            Query("sum({0})", swarm.PEERS),
+            Query("max(sum by (instance) ({0}))", swarm.PEERS),
             "none",
             steps=((None, "red"), (2.0, "yellow"), (3.0, "green")),
         ),
@@ -147,13 +147,13 @@ AVERAGING = Row(
             "Averagings by outcome",
             "How averagings ended for the oracles, over 15 minutes.",
             Query(
-                "sum(increase({0}[15m])) - sum(increase({1}[15m]))",
+                "max(sum by (instance) (increase({0}[15m])) - sum by (instance) (increase({1}[15m])))",
                 swarm.AVERAGING_ROUNDS,
                 swarm.AVERAGING_ROUNDS_FAILED,
                 legend="succeeded",
             ),
             Query(
-                "sum by (reason) (increase({0}[15m])) > 0",
+                "max by (reason) (increase({0}[15m])) > 0",
                 swarm.AVERAGING_ROUNDS_FAILED,
                 legend="{{reason}}",
             ),
@@ -173,7 +173,11 @@ AVERAGING = Row(
             "oracles did not find the others in time.",
             Query("{0}", of_swarm("group_size_min"), legend="smallest group"),
             Query("{0}", of_swarm("group_size_max"), legend="largest group"),
-            Query('sum({0:role="oracle", state=~"training|averaging"})', swarm.PEERS, legend="oracles"),
+            Query(
+                'max(sum by (instance) ({0:role="oracle", state=~"training|averaging"}))',
+                swarm.PEERS,
+                legend="oracles",
+            ),
             unit="none",
             defaults={"min": 0, "decimals": 0},
         ),
@@ -230,25 +234,29 @@ CONTRIBUTIONS = Row(
             "names. Bytes per round are means over the last hour.",
             (
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
-                Query("sum by (peer_id) ({0})", of_swarm("peer_tokens_total"), table=True),
-                Query("sum by (peer_id) ({0}) / scalar(sum({0}))", of_swarm("peer_tokens_total"), table=True),
-                Query("sum by (peer_id) ({0})", of_swarm("peer_loss_nats"), table=True),
-                Query("sum by (peer_id) ({0})", of_swarm("peer_round"), table=True),
-                Query("sum by (peer_id) ({0})", of_swarm("peer_failed_rounds_total"), table=True),
+                Query("max by (peer_id) ({0})", of_swarm("peer_tokens_total"), table=True),
                 Query(
-                    "sum by (peer_id) ({0}) * 1000", of_swarm("peer_last_seen_timestamp_seconds"), table=True
+                    "max by (peer_id) ({0}) / scalar(sum(max by (peer_id) ({0})))",
+                    of_swarm("peer_tokens_total"),
+                    table=True,
+                ),
+                Query("max by (peer_id) ({0})", of_swarm("peer_loss_nats"), table=True),
+                Query("max by (peer_id) ({0})", of_swarm("peer_round"), table=True),
+                Query("max by (peer_id) ({0})", of_swarm("peer_failed_rounds_total"), table=True),
+                Query(
+                    "max by (peer_id) ({0}) * 1000", of_swarm("peer_last_seen_timestamp_seconds"), table=True
                 ),
                 Query(
-                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
+                    "max by (peer_id) (avg_over_time({0}[1h]) and {0})",
                     of_swarm("peer_round_transmit_bytes"),
                     table=True,
                 ),
                 Query(
-                    "sum by (peer_id) (avg_over_time({0}[1h]) and {0})",
+                    "max by (peer_id) (avg_over_time({0}[1h]) and {0})",
                     of_swarm("peer_round_receive_bytes"),
                     table=True,
                 ),
-                Query("sum by (peer_id) ({0})", of_swarm("peer_round_waiting_seconds"), table=True),
+                Query("max by (peer_id) ({0})", of_swarm("peer_round_waiting_seconds"), table=True),
             ),
             "none",
             kind="table",
@@ -278,13 +286,17 @@ HEALTH = Row(
         stacked(
             "Oracles by state",
             "Live oracles by what they are doing.",
-            Query('sum by (state) ({0:role="oracle"}) > 0', swarm.PEERS, legend="{{state}}"),
+            Query('max by (state) ({0:role="oracle"}) > 0', swarm.PEERS, legend="{{state}}"),
             unit="none",
         ),
         graph(
             "Other peers",
             "Peers that hold and serve the state without training, and peers that nobody can dial.",
-            Query('sum by (role) ({0:role!="oracle"})', swarm.PEERS, legend="{{role}}"),
+            Query(
+                'max by (role) (sum by (instance, role) ({0:role!="oracle"}))',
+                swarm.PEERS,
+                legend="{{role}}",
+            ),
             Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
             unit="none",
             defaults={"min": 0, "decimals": 0},

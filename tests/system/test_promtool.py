@@ -159,3 +159,56 @@ def test_tokens_per_second_of_long_rounds(promtool: str, tmp_path: Path, kind: s
     for at in ("200m", "235m", "290m"):
         check_values(promtool, tmp_path, query, tokens, 1000, at=at)
     check_values(promtool, tmp_path, query, tokens, at="370m")
+
+
+@pytest.mark.parametrize("monitors", ["m", "mn"])
+@pytest.mark.parametrize(
+    ("kind", "title", "place", "values"),
+    [
+        ("stat", "Peers", 0, [6]),
+        ("stat", "Failed averagings", 0, [0.75]),
+        ("timeseries", "Averagings by outcome", 0, [15]),
+        ("timeseries", "Averagings by outcome", 1, [30, 15]),
+        ("timeseries", "Group sizes", 2, [4]),
+        ("timeseries", "Oracles by state", 0, [3, 1]),
+        ("timeseries", "Other peers", 0, [2]),
+        ("table", "Peers", 1, [30, 10]),
+        ("table", "Peers", 2, [0.75, 0.25]),
+        ("table", "Peers", 3, [4, 5]),
+        ("table", "Peers", 4, [7, 6]),
+        ("table", "Peers", 5, [2, 3]),
+        ("table", "Peers", 6, [1000, 2000]),
+        ("table", "Peers", 7, [100, 200]),
+        ("table", "Peers", 8, [300, 400]),
+        ("table", "Peers", 9, [0.5, 0.25]),
+    ],
+)
+def test_a_second_monitor_adds_nothing(
+    promtool: str, tmp_path: Path, monitors: str, kind: str, title: str, place: int, values: list[float]
+) -> None:
+    """Two monitors of one swarm tell the same, and the dashboard shows it once: no figure is doubled."""
+    one = {
+        'peers{role="oracle", state="training", ': "3x60",
+        'peers{role="oracle", state="averaging", ': "1x60",
+        'peers{role="bootstrap", state="training", ': "2x60",
+        "averaging_rounds_total{": "0+4x60",
+        'averaging_rounds_failed_total{reason="timeout", ': "0+2x60",
+        'averaging_rounds_failed_total{reason="network", ': "0+1x60",
+    }
+    for name, (a, b) in {
+        "tokens_total": (30, 10),
+        "loss_nats": (4, 5),
+        "round": (7, 6),
+        "failed_rounds_total": (2, 3),
+        "last_seen_timestamp_seconds": (1, 2),
+        "round_transmit_bytes": (100, 200),
+        "round_receive_bytes": (300, 400),
+        "round_waiting_seconds": (0.5, 0.25),
+    }.items():
+        one |= {f'peer_{name}{{peer_id="a", ': f"{a}x60", f'peer_{name}{{peer_id="b", ': f"{b}x60"}
+    series = {
+        f'dupt_swarm_{start}run="s", job="dupt-monitor", instance="{instance}"}}': told
+        for instance in monitors
+        for start, told in one.items()
+    }
+    check_values(promtool, tmp_path, queries(kind, title)[place], series, *values)
