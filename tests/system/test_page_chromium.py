@@ -202,7 +202,7 @@ def test_a_first_sample_appears(visit: Open) -> None:
         assert seen.complaints == []
 
 
-CONTRASTS = """() => {
+CONTRAST = """
     const luminance = (color) => {
         const [r, g, b] = color.match(/[\\d.]+/g).map(Number).map((v) => v / 255)
             .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
@@ -214,14 +214,24 @@ CONTRASTS = """() => {
             if (!/^rgba\\(.*, [\\d.]+\\)$/.test(color)) return color;
         }
     };
+    const contrast = (...colors) => {
+        const [a, b] = colors.map(luminance).sort((a, b) => b - a);
+        return (a + 0.05) / (b + 0.05);
+    };
+"""
+CONTRASTS = f"""() => {{{CONTRAST}
     const texts = "h1, h2, small, dt, dd b, .note, .hint, td, th, .role, button, code, nav a, .legend li, a, "
         + ".sample, .prompt";
-    return [...document.querySelectorAll(texts)].map((element) => {
-        const colors = [getComputedStyle(element).color, behind(element)];
-        const [a, b] = colors.map(luminance).sort((a, b) => b - a);
-        return [(a + 0.05) / (b + 0.05), element.outerHTML.slice(0, 80)];
-    });
-}"""
+    return [...document.querySelectorAll(texts)].map((element) =>
+        [contrast(getComputedStyle(element).color, behind(element)), element.outerHTML.slice(0, 80)]);
+}}"""
+# Of the words that an empty field shows, and of its border with what is around it.
+CONTRASTS_OF_THE_FIELD = f"""() => {{{CONTRAST}
+    const field = document.querySelector("input[name=peer]");
+    const {{ color, opacity }} = getComputedStyle(field, "::placeholder");
+    const border = getComputedStyle(field).borderTopColor;
+    return [opacity == 1 ? contrast(color, behind(field)) : 0, contrast(border, behind(field.parentElement))];
+}}"""
 
 
 LAYOUT_SHIFT = """() => new Promise((done) => {
@@ -233,13 +243,16 @@ LAYOUT_SHIFT = """() => new Promise((done) => {
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(visit: Open, scheme: Any) -> None:
-    """Both schemes are what their names say, and all text has the contrast of WCAG 2 AA."""
+    """Both schemes are what their names say, and all text and the field have the contrast of WCAG 2 AA."""
     with served(TrainedSwarm().site()) as url:
         page = visit(url, color_scheme=scheme).page
         background = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         brightness = sum(int(part) for part in background[4:-1].split(","))
         assert (brightness > 3 * 128) == (scheme == "light")
         assert [text for ratio, text in page.evaluate(CONTRASTS) if ratio < 4.5] == []
+        placeholder, border = page.evaluate(CONTRASTS_OF_THE_FIELD)
+        assert placeholder >= 4.5
+        assert border >= 3
 
 
 def test_without_javascript(visit: Open) -> None:
