@@ -83,6 +83,7 @@ def test_other_requests(site: Site) -> None:
     assert site.get("/healthz", "POST")[0] == 405
     assert site.get("/metrics", "POST")[0] == 405
     assert site.get("/healthz", "HEAD")[::2] == (200, "")
+    assert site.get("/metrics", "HEAD") == (*site.get("/metrics")[:2], "")
 
 
 @pytest.mark.parametrize(
