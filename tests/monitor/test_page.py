@@ -8,7 +8,7 @@ from email.message import Message
 from html.parser import HTMLParser
 from http.client import HTTPResponse
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
 import pytest
 
@@ -322,6 +322,17 @@ def test_axis_is_chosen_in_the_address(by: str) -> None:
     html = site_of(seen(peer("a")), history).page(by)
     assert ('x="0.0%" y="261" text-anchor="middle">600<' in html) == (by == "by=tokens")
     assert "<script>" not in html
+
+
+@pytest.mark.parametrize("sought", ["", "ada", "a&by=x #?", '"><script>', "%00ü"])
+def test_another_axis_forgets_no_search(sought: str) -> None:
+    """The links to the other axis keep what is sought, whatever it is, and ask for nothing else."""
+    site = site_of(replace(seen(peer("a")), ledger=LEDGER))
+    for by in ({}, {"by": "tokens"}):
+        links = Tags(site.page(urlencode(by | {"peer": sought}))).named("a")[:2]
+        asked = [parse_qs(str(link["href"]).removeprefix("/").removeprefix("?")) for link in links]
+        kept = {"peer": [sought]} if sought else {}
+        assert asked == [kept, {"by": ["tokens"], **kept}]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
