@@ -309,7 +309,7 @@ def contributor(ledger: Ledger, entry: Entry, view: View) -> ContributorSummary:
     record = view.record(entry.peer_id)
     return ContributorSummary(
         place=ledger.place(entry.peer_id) or 0,
-        name=printable(record.name) if record else "",
+        name=record.name if record else "",
         share=entry.tokens / max(1, ledger.tokens),
         **asdict(entry),
     )
