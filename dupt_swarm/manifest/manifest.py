@@ -261,6 +261,7 @@ def _render_toml(model: BaseModel) -> str:
 
 
 def _toml_line(table: BaseModel, key: str) -> str:
-    # Strings, booleans and numbers look the same in JSON and TOML.
-    value = json.dumps(getattr(table, key))
+    # Strings, booleans and numbers look the same in JSON and TOML, which has no surrogates, though.
+    text = json.dumps(getattr(table, key), ensure_ascii=False)
+    value = "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in text)
     return f"{key} = {value}".ljust(32) + f"  # {type(table).model_fields[key].description}"

@@ -66,6 +66,17 @@ def test_bytes_round_trip() -> None:
     assert Manifest.from_bytes(manifest.canonical_bytes()).sha256 == manifest.sha256
 
 
+def test_any_text_survives_toml() -> None:
+    """Characters that JSON spells as two escapes, or leaves as they are, are read back from TOML."""
+    awkward = '🐻 naïve \x7f\x85\u2028\u202e\U0010ffff \\U0001f43b "\n\x1b'
+    changed = tables() | {"objective": {"kind": "classification", "labels": ["🐻", "bär \x7f"]}}
+    changed["model"]["vocabulary_size"] += 64  # rows for the task's special tokens
+    for each in (tables() | {"offer": {"digest": SHA256, "title": awkward}}, changed):
+        manifest = Manifest.model_validate(each)
+        assert Manifest.parse(manifest.to_toml()) == manifest
+        assert all(map(str.isprintable, manifest.to_toml().splitlines()))
+
+
 def test_every_key_is_written_with_a_comment() -> None:
     """Each line that sets a key says in a comment what it means."""
     lines = [line for line in preset("tiny").to_toml().splitlines() if "=" in line.partition("#")[0]]
