@@ -56,15 +56,19 @@ class Piece(NamedTuple):
 def find_sources(path: Path | str) -> list[Source]:
     """The files of a corpus: ``path`` itself, those in that folder and below it, or those matching a glob.
 
-    Sorted by path. Hidden files, `__pycache__` and files of other kinds are passed over, links to folders
-    are not followed; but a single file of another kind is an error. What cannot be looked at, as a folder
-    that may not be listed or a link to nothing, is among the sources: reading it says why.
+    Sorted by path. Hidden files, `__pycache__` and files of other kinds are passed over; but a single file of
+    another kind is an error. Only a glob follows links to folders. Each file counts once, whatever links lead
+    to it. What cannot be looked at, as a folder that may not be listed or a link to nothing, is among the
+    sources: reading it says why.
 
     Raises:
         CorpusError: nothing there, or of no kind that is supported.
     """
     path = Path(path).expanduser().absolute()
-    sources = [source for file in sorted(_find(path)) if (source := _stat(file))]
+    once: dict[str, Path] = {}
+    for file in sorted(_find(path), key=lambda file: (len(file.parts), file)):
+        once.setdefault(os.path.realpath(file), file)
+    sources = [source for file in sorted(once.values()) if (source := _stat(file))]
     if not sources:
         raise CorpusError(f"{path}: no files to train on; give a folder or pattern with {SUPPORTED}")
     return sources

@@ -256,6 +256,19 @@ def test_link_to_nothing(tmp_path: Path) -> None:
             read_documents(corpus)
 
 
+def test_a_file_that_links_lead_to_counts_once(tmp_path: Path) -> None:
+    """By its shortest path: links to files are followed, those to folders in globs, in a circle too."""
+    write(tmp_path / "corpus/sub/z.txt", b"z")
+    write(tmp_path / "elsewhere/b.txt", b"b")
+    (tmp_path / "corpus/sub/self").symlink_to(".")
+    (tmp_path / "corpus/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "corpus/z.txt").symlink_to("sub/z.txt")
+    assert read_documents(f"{tmp_path}/corpus/sub/**/*.txt") == ["z"]
+    assert read_documents(f"{tmp_path}/corpus/**/*.txt") == ["b", "z"]
+    sources = find_sources(tmp_path / "corpus")
+    assert [source.path for source in sources] == [str(tmp_path / "corpus/z.txt")]
+
+
 def test_file_that_vanishes(tmp_path: Path) -> None:
     """A file removed after it was found is named."""
     sources = find_sources(write(tmp_path / "a.txt", b"a"))
