@@ -62,11 +62,13 @@ def find_sources(path: Path | str) -> list[Source]:
     sources: reading it says why.
 
     Raises:
-        CorpusError: nothing there, or of no kind that is supported.
+        CorpusError: nothing there, or of no kind that is supported, or it cannot be looked at.
     """
     path = Path(path).expanduser().absolute()
+    with reported(path):
+        found = _find(path)
     once: dict[str, Path] = {}
-    for file in sorted(_find(path), key=lambda file: (len(file.parts), file)):
+    for file in sorted(found, key=lambda file: (len(file.parts), file)):
         once.setdefault(os.path.realpath(file), file)
     sources = [source for file in sorted(once.values()) if (source := _stat(file))]
     if not sources:

@@ -213,10 +213,10 @@ class Finetuner:
             UsageError: there is something else.
         """
         report_file = self._out / FINETUNING_FILE
-        if not (report_file.exists() and (self._out / REPLICA_FILE).exists()):
-            check_vacant(self._out)
-            return None
         try:
+            if not (report_file.exists() and (self._out / REPLICA_FILE).exists()):
+                check_vacant(self._out)
+                return None
             report: dict[str, Any] = json.loads(report_file.read_bytes())
             check_same(report["begun_with"], self._begun_with, self._out)
         except (OSError, ValueError, KeyError, TypeError) as error:

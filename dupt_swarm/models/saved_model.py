@@ -75,8 +75,8 @@ class SavedModel:
         if not _is_folder(path):
             raise CheckpointError(f"{path}: no folder there; {remedy}")
         newest = find_model(path)
-        shared = _shared_folder(newest)
         try:
+            shared = _shared_folder(newest)
             manifest = Manifest.from_bytes((shared / MANIFEST_FILE).read_bytes(), f"{shared / MANIFEST_FILE}")
             data = (shared / TOKENIZER_FILE).read_bytes()
         except OSError as error:
@@ -182,9 +182,13 @@ def check_vacant(folder: Path) -> None:
     Raises:
         UsageError: it is no empty folder, nor can it become one.
     """
-    if folder.is_dir() and not any(folder.iterdir()):
-        return
-    if folder.exists() or folder.is_symlink():
+    try:
+        vacant = not any(folder.iterdir()) if folder.is_dir() else not os.path.lexists(folder)
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: cannot be looked at ({error.strerror}); choose another folder"
+        ) from error
+    if not vacant:
         raise UsageError(f"{folder}: already there, and not an empty folder; choose another, or remove it")
 
 

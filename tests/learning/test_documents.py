@@ -246,6 +246,13 @@ def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         list(read_pieces(sources))
 
 
+def test_a_path_that_cannot_be_looked_at(tmp_path: Path) -> None:
+    """It is named with the system's reason."""
+    for name in (300 * "x", f"{300 * 'x'}/*.txt"):
+        with pytest.raises(CorpusError, match=f"{300 * 'x'}.*: cannot be read: File name too long; check"):
+            find_sources(tmp_path / name)
+
+
 def test_link_to_nothing(tmp_path: Path) -> None:
     """It is named; a folder with the name of a text and a pipe are passed over."""
     (tmp_path / "a.txt").symlink_to("gone.txt")

@@ -102,6 +102,12 @@ def test_a_finished_one_is_not_done_again(tmp_path: Path, base: SavedModel, task
         Finetuner(base, task, base.folder, SETTINGS, "cpu")
 
 
+def test_a_name_that_is_too_long(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
+    """Where nothing can be written nothing is begun."""
+    with pytest.raises(UsageError, match=r"cannot be read \(.*File name too long.*; choose another folder"):
+        Finetuner(base, task, tmp_path / (300 * "x"), SETTINGS, "cpu")
+
+
 def test_two_at_once(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
     """A second process on the same folder is refused, and the first one goes on."""
     second = Finetuner(base, task, tmp_path / "out", SETTINGS, "cpu")

@@ -69,6 +69,23 @@ def test_what_is_there_is_not_overwritten(model: SavedModel, tmp_path: Path) -> 
     assert SavedModel.load(model.folder).state.digest == model.state.digest
 
 
+def test_what_cannot_be_looked_at(model: SavedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long, and folders that are closed to us (by a stand-in), are named."""
+    with pytest.raises(UsageError, match=r"x: cannot be looked at \(File name too long\); choose another"):
+        model.save(tmp_path / (300 * "x"))
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(UsageError, match=r"closed: cannot be looked at \(Permission denied\); choose"):
+        check_vacant(tmp_path / "closed")
+    monkeypatch.setattr(Path, "exists", refuse)
+    with pytest.raises(CheckpointError, match=r"no model there \(manifest.json: Permission denied; one has"):
+        SavedModel.load(tmp_path / "closed")
+
+
 def test_a_disk_that_fails_leaves_nothing(model: SavedModel, tmp_path: Path) -> None:
     """The error names the folder, and what was written is removed."""
     (tmp_path / "file").write_text("x")

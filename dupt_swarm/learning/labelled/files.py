@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +31,13 @@ class LabelledFiles:
         """The files.
 
         Raises:
-            CorpusError: there is none that is supported.
+            CorpusError: there is none that is supported, or it cannot be looked at.
         """
         path = Path(self.path).expanduser()
+        with reported(path):
+            return self._find(path)
+
+    def _find(self, path: Path) -> list[Path]:
         if path.is_dir():
             found = sorted(file for file in path.iterdir() if _kind(file) and file.is_file())
             if not found:
@@ -72,7 +77,7 @@ class LabelledFiles:
 
 def is_table(path: Path) -> bool:
     """Whether its name is that of a table, or it is a folder, which may hold some."""
-    return path.is_dir() or bool(_kind(path))
+    return os.path.isdir(path) or bool(_kind(path))  # noqa: PTH112 (Path.is_dir raises if it may not look)
 
 
 def _kind(path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.labelled.files import LabelledFiles
+from dupt_swarm.learning.labelled.files import LabelledFiles, is_table
 
 ROWS = [("one, two", "a"), ('say "x"\nand y', "b"), ("", "a")]
 AS_CSV = 'label,text,more\na,"one, two",5\nb,"say ""x""\nand y",6\n\na,,7\n'
@@ -104,6 +105,21 @@ def test_no_file(tmp_path: Path) -> None:
     """A file that is not there is named."""
     with pytest.raises(CorpusError, match="no such file"):
         read(tmp_path / "a.csv")
+
+
+def test_what_cannot_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long, and a folder that may not be listed (refused by a stand-in), are named."""
+    too_long = tmp_path / (300 * "x")
+    assert not is_table(too_long)
+    with pytest.raises(CorpusError, match="x: cannot be read: File name too long; check its permissions"):
+        read(too_long)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(CorpusError, match=f"{tmp_path}: cannot be read: Permission denied"):
+        read(tmp_path)
 
 
 def test_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
