@@ -100,7 +100,10 @@ def read_parquet_rows(
                 for cells in batch.to_pylist():
                     number += 1
                     yield ParquetRow(number, file.metadata.num_rows, cells)
-    except arrow.ArrowException as error:
+    except (arrow.ArrowException, OSError) as error:
+        # As `reported` does: one with a number comes from the system.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise CorpusError(f"{path}: not valid Parquet: {error}; fetch it again or remove it") from error
 
 

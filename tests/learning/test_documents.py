@@ -187,6 +187,18 @@ def test_damaged_gzip(tmp_path: Path, name: str, cut: Callable[[bytes], bytes]) 
         read_documents(tmp_path)
 
 
+def test_damaged_parquet(tmp_path: Path) -> None:
+    """A page whose bytes were changed is no matter of permissions."""
+    path = write_parquet(tmp_path / "a.parquet", {"text": [f"some text {number}" for number in range(999)]})
+    data = path.read_bytes()
+    for damaged in (data[:20] + bytes(300) + data[320:], data[: len(data) // 2] + data[-400:]):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            CorpusError, match=r"a\.parquet: not valid Parquet: .*; fetch it again or remove it"
+        ):
+            read_documents(path)
+
+
 def test_parquet_without_the_column(tmp_path: Path) -> None:
     """A Parquet file without the column, or with numbers in it, is named with its columns."""
     path = write_parquet(tmp_path / "a.parquet", {"body": ["a"], "id": [1]})
