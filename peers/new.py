@@ -221,10 +221,16 @@ def key_of(manifest: Path) -> Path:
 def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
     """``manifest`` with this kind of admission and the organiser whose key is beside ``path``.
 
+    It is the first to write there, and makes the folder.
+
     Raises:
-        UsageError: what is there is no key.
+        UsageError: what is there is no key, or the folder cannot be made.
         FileError: it cannot be written.
     """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     table = {"kind": admission, "organiser": public_hex(make_key(key_of(path)))}
     return manifest.changed({"admission": table})
 
@@ -268,7 +274,6 @@ def write(
         vocabulary_size=tokenizer.vocabulary_size,
     )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with offering.written(organise(manifest, admission, path), tokenizer, path) as manifest:
             tokenizer.save(path.with_name("tokenizer.json"))
             path.write_text(manifest.to_toml(), encoding="utf-8")

@@ -81,7 +81,6 @@ def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state:
         CheckpointError: the state cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         shared, initial = path.with_name(TOKENIZER_FILE), path.with_name(INITIAL_FILE)
         tokenizer.save(shared)
         save_state(state, initial)

@@ -77,6 +77,7 @@ def test_what_is_written_is_what_a_first_peer_reads(tmp_path: Path) -> None:
     """Manifest, tokenizer and state come back; a folder that cannot be written to is named."""
     base = write_model(tmp_path / "base")
     manifest, state = begin_task(base, TASK, name="tuning", seed=7)
+    (tmp_path / "new").mkdir()
     write_beginning(tmp_path / "new" / "run.toml", manifest, base.tokenizer, state)
     assert Manifest.load(tmp_path / "new" / "run.toml") == manifest
     assert (tmp_path / "new" / "tokenizer.json").read_bytes() == base.tokenizer.to_bytes()

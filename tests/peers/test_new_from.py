@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.saved_model import SavedModel
+from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE
 from peers.cli import main
@@ -56,6 +57,16 @@ def test_a_swarm_begins_from_a_model(base: Path, tmp_path: Path) -> None:
     run.unlink()
     assert new(run, "--from", str(base), *TASK).startswith("2: error: ")
     assert not run.exists()
+
+
+def test_the_folder_is_made(base: Path, tmp_path: Path) -> None:
+    """With those above it; one that cannot be made is named."""
+    run = tmp_path / "C" / "t" / "run.toml"
+    assert new(run, "--from", str(base), *TASK).startswith("0:")
+    names = {"run.toml", "tokenizer.json", INITIAL_FILE, KEY_FILE}
+    assert {path.name for path in run.parent.iterdir()} == names
+    said = new(run / "below" / "run.toml", "--from", str(base), *TASK)
+    assert said.startswith("2: error: ") and "cannot be written (Not a directory); choose another" in said
 
 
 @pytest.mark.parametrize(
