@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.reading import decompressed, not_utf8, read_parquet_rows, reported, well_formed
+from dupt_swarm.learning.reading import (
+    decompressed,
+    not_utf8,
+    read_lines,
+    read_parquet_rows,
+    reported,
+    well_formed,
+)
 from dupt_swarm.learning.wikipedia.articles import (
     Article,
     is_dump,
@@ -177,9 +184,9 @@ def _read_folder(path: Path, _field: str) -> Iterator[_Chunk]:
 
 def _read_jsonl(path: Path, field: str) -> Iterator[_Chunk]:
     with path.open("rb") as raw:
-        for number, line in enumerate(decompressed(path, raw), start=1):
+        for where, line in read_lines(path, decompressed(path, raw)):
             if line.strip():
-                yield from _chunks(_json_text(line, field, f"{path}:{number}"), raw.tell())
+                yield from _chunks(_json_text(line, field, where), raw.tell())
 
 
 def _json_text(line: bytes, field: str, where: str) -> str:

@@ -8,11 +8,12 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, AnyStr, NamedTuple
 
 from dupt_swarm.errors import CorpusError, install
 
 PARQUET_ROWS = 256
+LINE_MAX = 1 << 26
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2"}
 
 
@@ -68,6 +69,23 @@ def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
         case ".bz2":
             return bz2.BZ2File(raw)
     return raw
+
+
+def read_lines(path: Path, stream: IO[AnyStr]) -> Iterator[tuple[str, AnyStr]]:
+    """The lines of ``stream``, the content of the file ``path``, each with the place to name in messages.
+
+    Raises:
+        CorpusError: one has more than `LINE_MAX` bytes (of text: characters), which is not read on.
+    """
+    number = 0
+    while line := stream.readline(LINE_MAX + 1):
+        number += 1
+        if len(line) > LINE_MAX:
+            raise CorpusError(
+                f"{path}:{number}: the line is longer than {LINE_MAX >> 20} MiB; if the file is one JSON "
+                "array, write each of its objects into a line of its own"
+            )
+        yield f"{path}:{number}", line
 
 
 class ParquetRow(NamedTuple):

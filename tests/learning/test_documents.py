@@ -176,6 +176,20 @@ def test_bad_file(tmp_path: Path, name: str, data: bytes, message: str) -> None:
         read_documents(path)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_a_line_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A long line is one of a document; one beyond the bound may be a whole array, and is named."""
+    monkeypatch.setattr("dupt_swarm.learning.reading.LINE_MAX", 1 << 20)
+    longest = json.dumps({"text": ((1 << 20) - len('{"text": ""}\n')) * "x"}).encode() + b"\n"
+    path = write(tmp_path / name, 2 * longest)
+    assert len(read_documents(path)) == 2
+    write(path, longest + b"\n[" + longest)
+    with pytest.raises(
+        CorpusError, match=f"{name}:3: the line is longer than 1 MiB; if the file is one JSON"
+    ):
+        read_documents(path)
+
+
 @pytest.mark.parametrize(
     "cut", [lambda _: b"plain", lambda data: data[:-9], lambda data: data[:10] + b"\xff" * 9]
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.reading import decompressed, read_parquet_rows
+from dupt_swarm.learning.reading import decompressed, read_lines, read_parquet_rows
 
 
 class Row(NamedTuple):
@@ -86,12 +86,11 @@ def read_json_lines(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
     """The objects of a file; empty lines are passed over.
 
     Raises:
-        CorpusError: a line is no JSON object, or lacks a column.
+        CorpusError: a line is no JSON object, or lacks a column, or is too long.
     """
     with open_text(path) as stream:
-        for number, line in enumerate(stream, start=1):
+        for where, line in read_lines(path, stream):
             if line.strip():
-                where = f"{path}:{number}"
                 cells = _object(line, where)
                 check_columns(where, wanted, cells)
                 yield Row(where, {name: cells[name] for name in wanted})

@@ -65,6 +65,18 @@ def test_long_cells(tmp_path: Path) -> None:
     assert len(str(read(path)[0]["text"])) == 200_000
 
 
+def test_a_line_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line of JSON beyond the bound may be a whole array, and is named."""
+    monkeypatch.setattr("dupt_swarm.learning.reading.LINE_MAX", 1 << 20)
+    start, end = b'{"label": "a", "text": "', b'"}\n'
+    longest = start + ((1 << 20) - len(start + end)) * b"x" + end
+    assert len(read(write(tmp_path / "a.jsonl", 2 * longest))) == 2
+    with pytest.raises(
+        CorpusError, match=r"b\.jsonl:2: the line is longer than 1 MiB; if the file is one JSON"
+    ):
+        read(write(tmp_path / "b.jsonl", longest + b"[" + longest))
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
