@@ -16,6 +16,7 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import DuptError, UsageError
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate, TaskResult
 from dupt_swarm.settings import (
     OF_THE_SWARM,
@@ -154,7 +155,7 @@ def command(
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
         log.say("joining the swarm …")
-        with Swarm.join(initial_peers, state_dir, settings, check=partial(check_data, own)) as swarm:
+        with Swarm.join(initial_peers, state_dir, settings, check=partial(_check, own, publisher)) as swarm:
             log.say(f"joined {swarm.manifest.swarm_id} at round {swarm.state.round}")
             control = PeerControl(swarm, "evaluator", settings.name)
             with serve_control(swarm.folder.path, control.actions):
@@ -196,6 +197,15 @@ def _publisher(
     if published_at:
         raise UsageError("say what folder is found there", setting=("published_at", "publish"))
     return None
+
+
+def _check(own: EvaluatorSettings, publisher: Publisher | None, manifest: Manifest) -> None:
+    """See that this machine's data, and where states are published, go with the swarm."""
+    from dupt_swarm.learning.objectives.open import check_data
+
+    check_data(own, manifest)
+    if publisher is not None:
+        publisher.check(manifest.swarm_id)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ A folder appears when it is whole, and `latest` points at one that is, whenever 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from dupt_swarm.swarm import Swarm
 
 LATEST, UNFINISHED = "latest", ".unfinished"
 NAME = re.compile(r"round-\d{8}")
+HEADING = re.compile(r"^# (\S+), round ", re.MULTILINE)  # of a card
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,22 @@ class Publisher:
             raise UsageError(f"{self.folder}: no folder; choose another", setting="publish")
         if latest.exists() and not latest.is_symlink():
             raise UsageError(f"{latest}: not a link that we made; choose another folder", setting="publish")
+
+    def check(self, swarm_id: str) -> None:
+        """See that no other swarm's models are there: their rounds say nothing about when ours are due.
+
+        Raises:
+            UsageError: they are, as their cards tell.
+        """
+        for path in self.published:
+            with contextlib.suppress(OSError, UnicodeDecodeError):  # whoever changed that knows whose it is
+                named = HEADING.search((path / "README.md").read_text(encoding="utf-8"))
+                if named and named[1] != swarm_id:
+                    raise UsageError(
+                        f"{path}: a model of the swarm {named[1]}, and this one is {swarm_id}; choose "
+                        "another folder, or remove what is there",
+                        setting="publish",
+                    )
 
     @property
     def published(self) -> list[Path]:

@@ -23,6 +23,7 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models.exporting import export
 from dupt_swarm.models.publishing import Publisher
 from dupt_swarm.models.verifying import verify
 from dupt_swarm.replica.first_state import first_state
@@ -33,6 +34,7 @@ from tests.support.hugging_face import load_model
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer
 from tests.support.programs import start as start_program
+from tests.support.saved_models import write_model
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
@@ -236,6 +238,13 @@ def test_measured_states_are_published(
     assert {path.name for path in published.iterdir() if not path.name.startswith("round-")} == {"latest"}
     assert len(list(published.glob("round-*"))) <= 3
 
+    card = published / "latest" / "README.md"
+    card.write_text(card.read_text().replace(manifest.swarm_id, "other-0123456789ab"))
+    refused = start("evaluate", *options, *publish)
+    _, errors = refused.communicate(timeout=DEADLINE_SECONDS)
+    assert refused.returncode == 2
+    assert f"a model of the swarm other-0123456789ab, and this one is {manifest.swarm_id}; choose" in errors
+
 
 def test_where_models_are_published_nothing_else_is_touched(tmp_path: Path) -> None:
     """A file, or a `latest` that is no link of ours, is left alone; states wait for their turn."""
@@ -248,6 +257,18 @@ def test_where_models_are_published_nothing_else_is_touched(tmp_path: Path) -> N
     assert publisher.is_due(0)
     (tmp_path / "new" / "round-00000010").mkdir(parents=True)
     assert [round for round in (10, 13, 14, 15) if publisher.is_due(round)] == [14, 15]
+
+
+def test_where_another_swarm_publishes(tmp_path: Path) -> None:
+    """Its rounds would say when ours are due: it is refused, and what has lost its card is nobody's."""
+    model = write_model(tmp_path / "model")
+    export(model, tmp_path / "out" / "round-00000120")
+    publisher = Publisher(tmp_path / "out")
+    publisher.check(model.manifest.swarm_id)
+    with pytest.raises(UsageError, match=r"round-00000120: a model of the swarm test-.*; choose another fol"):
+        publisher.check("other-0123456789ab")
+    (tmp_path / "out" / "round-00000120" / "README.md").unlink()
+    publisher.check("other-0123456789ab")
 
 
 def test_an_unusable_corpus_is_refused_first(start: Start, tmp_path: Path) -> None:
