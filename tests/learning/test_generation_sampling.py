@@ -79,6 +79,18 @@ def test_temperature_0_takes_the_likeliest() -> None:
     assert torch.equal(before, generator.get_state())
 
 
+@pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-45, 1e-300, 5e-324])
+@pytest.mark.parametrize("shift", [0.0, -10.0, -4.0])
+def test_a_tiny_temperature_takes_the_likeliest(temperature: float, shift: float) -> None:
+    """Where scores divided by it are beyond fp32, too: above, below, and 0 by 0."""
+    logits = torch.tensor([0.0, 4.0, 3.0, -1.0]) + shift
+    for sampling in (
+        Sampling(temperature=temperature),
+        Sampling(temperature=temperature, top_k=2, top_p=0.9),
+    ):
+        assert sampling.choose(logits, [1], torch.Generator().manual_seed(1)) == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -63,10 +63,13 @@ class Sampling:
         """
         if self.repetition_penalty != 1:
             logits = penalise_repetition(logits, before, self.repetition_penalty)
+        likeliest = int(logits.argmax())
         if self.temperature == 0:
-            return int(logits.argmax())
+            return likeliest
         if self.temperature != 1:
             logits = logits / self.temperature
+        if not logits.max().isfinite():  # beyond fp32: no other token has a chance
+            return likeliest
         if self.top_k:
             logits = keep_top_k(logits, self.top_k)
         if self.top_p < 1:
