@@ -206,8 +206,7 @@ def new_model_folder(folder: Path) -> Iterator[Path]:
     try:
         with _explained(folder):
             unfinished.mkdir(parents=True)
-        yield unfinished
-        with _explained(folder):
+            yield unfinished
             for path in unfinished.iterdir():  # safetensors lets nobody else read what it writes
                 path.chmod(unfinished.stat().st_mode & 0o666)
             sync_files(sorted(unfinished.iterdir()), lambda *_: True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from dupt_swarm.errors import CorpusError, DuptError, UsageError
+from dupt_swarm.errors import CheckpointError, CorpusError, DuptError, UsageError
 from dupt_swarm.learning.finetuning.loop import Moment
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
@@ -106,6 +106,27 @@ def test_a_name_that_is_too_long(tmp_path: Path, base: SavedModel, task: Labelle
     """Where nothing can be written nothing is begun."""
     with pytest.raises(UsageError, match=r"cannot be read \(.*File name too long.*; choose another folder"):
         Finetuner(base, task, tmp_path / (300 * "x"), SETTINGS, "cpu")
+
+
+def test_a_full_disk(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
+    """Whichever file does not fit, the error names folder and remedy; with space it goes on at the end."""
+    out = tmp_path / "out"
+    real = Path.write_text
+
+    def fail(path: Path, *arguments: Any, **more: Any) -> int:
+        if path.name == FINETUNING_FILE:
+            raise OSError(28, "No space left on device")
+        return real(path, *arguments, **more)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "write_text", fail)
+        with pytest.raises(
+            CheckpointError, match=r"out: the model could not be written \(No space left on d"
+        ):
+            Finetuner(base, task, out, SETTINGS, "cpu").run()
+    assert not out.exists()
+    assert Finetuner(base, task, out, SETTINGS, "cpu").run()
+    assert SavedModel.load(out).state.digest != base.state.digest
 
 
 def test_two_at_once(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
