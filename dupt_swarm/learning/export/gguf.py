@@ -22,6 +22,7 @@ from dupt_swarm.learning.architectures.architecture import Architecture
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned
 from dupt_swarm.learning.tokenizer import Tokenizer
+from dupt_swarm.learning.tokenizer_json.opening import parse
 from dupt_swarm.manifest import Manifest, Model
 
 if TYPE_CHECKING:
@@ -265,8 +266,8 @@ def vocabulary_of(tokenizer: Tokenizer, rows: int) -> Vocabulary:
     Raises:
         ManifestError: there is no counterpart; says of what.
     """
-    tree = json.loads(tokenizer.to_bytes())
-    if tree["model"].get("type") != "BPE" or tree["model"].get("byte_fallback"):
+    tree = json.loads(parse(tokenizer.to_bytes()).to_str())  # older files lack what the library fills in
+    if tree["model"]["type"] != "BPE" or tree["model"].get("byte_fallback"):
         raise _no_counterpart("is no byte-level BPE")
     if tree.get("normalizer") is not None:
         raise _no_counterpart(f"rewrites text before it cuts it ({tree['normalizer'].get('type')})")

@@ -138,6 +138,17 @@ def changed(**changes: Any) -> Tokenizer:
     return Tokenizer.from_foreign(json.dumps(tree | changes).encode(), 0)
 
 
+def test_an_older_tokenizer_json_is_the_same() -> None:
+    """Files such as GPT-2's do not name the model, and have each pair of the merges in one string."""
+    ours = small_tokenizer()
+    model = json.loads(ours.to_bytes())["model"]
+    older = {"vocab": model["vocab"], "merges": [" ".join(pair) for pair in model["merges"]]}
+    assert older["merges"]
+    tokenizer = changed(model=older)
+    assert tokenizer.to_bytes() != ours.to_bytes()
+    assert vocabulary_of(tokenizer, 400) == vocabulary_of(ours, 400)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
