@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 import torch
+from tokenizers import AddedToken
 
 from dupt_swarm.learning.objectives import decoder_of
-from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.models.exporting import export
 from dupt_swarm.presets import load_preset
@@ -29,6 +32,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "gpt2": {**load_preset("gpt2", "tiny")["model"], **SHAPE},
     "cohere": {**load_preset("palm", "tiny")["model"], **SHAPE, "kv_heads": 1},
 }
+ADDED = ("<think>", "</think>", "    ", "狐")
 TEXTS = [
     "The bear's can't, I'LL and we've  two spaces\n\n\tand tabs; 12345 numbers, 3.14!",
     "Zażółć gęślą jaźń — Ελληνικά, Русский, العربية, עברית, हिन्दी, ไทย, 日本語, 한국어, 中文。",
@@ -59,6 +63,29 @@ def logits_of(model: GPT, tokens: list[int]) -> torch.Tensor:
     with torch.no_grad():
         logits: torch.Tensor = model(torch.tensor([tokens]))[0]
         return logits
+
+
+def test_llama_cpp_finds_added_tokens(llama_cpp: LlamaCpp, tmp_path: Path) -> None:
+    """As here: in text those that are not special, and neither special ones nor what ends a text."""
+    text = library(tmp_path / "text", "argparse", "typing")
+    trained = train_tokenizer((path.read_text() for path in text.iterdir()), 1000)
+    made = tokenizers.Tokenizer.from_str(trained.to_bytes().decode())
+    made.add_special_tokens(["<|im_start|>"])
+    made.add_tokens([AddedToken(token, normalized=False) for token in ADDED])
+    tree = json.loads(made.to_str())
+    tree["added_tokens"][0]["special"] = False  # <|endoftext|>
+    tokenizer = Tokenizer.from_foreign(json.dumps(tree).encode(), trained.end_of_text)
+    shape = SHAPES["llama"] | {"vocabulary_size": tokenizer.vocabulary_size + 2, "dropout": 0.0}
+    export(write_model(tmp_path / "model", tokenizer, model=shape), tmp_path / "out", "gguf", "f32")
+
+    texts = [f"a<think> b</think>\n        c <|im_start|> d 狐{token}e" for token in (*ADDED, END_OF_TEXT)]
+    found = llama_cpp(
+        tmp_path / "out" / "model.gguf", context=CONTEXT, texts=texts, tokens=[0], prompt=list(range(CONTEXT))
+    )
+
+    assert found["ids"] == tokenizer.encode_batch(texts)
+    added = set(range(trained.vocabulary_size + 1, tokenizer.vocabulary_size))
+    assert added <= {index for ids in found["ids"] for index in ids}
 
 
 @pytest.mark.parametrize("type", ["f32", "f16", "q8_0"])

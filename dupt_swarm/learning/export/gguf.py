@@ -221,6 +221,7 @@ class Vocabulary:
         pre: what it calls the way in which text is cut before the merges.
         tokens: by id, as the tokenizer spells them; what the model has besides is padding.
         special: ids of tokens that are no text.
+        added: ids of tokens that are looked for in text before it is cut, and spelled as they are.
         unused: ids of that padding.
         merges: pairs with a space between them, in order.
         begin: the id before a text.
@@ -230,6 +231,7 @@ class Vocabulary:
     pre: str
     tokens: list[str]
     special: frozenset[int]
+    added: frozenset[int]
     unused: range
     merges: list[str]
     begin: int
@@ -243,16 +245,10 @@ class Vocabulary:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(self.pre)
         writer.add_token_list(self.tokens)
-        writer.add_token_types(
-            [
-                kinds.UNUSED
-                if index in self.unused
-                else kinds.CONTROL
-                if index in self.special
-                else kinds.NORMAL
-                for index in range(len(self.tokens))
-            ]
-        )
+        types = dict.fromkeys(range(len(self.tokens)), kinds.NORMAL)
+        types |= dict.fromkeys(self.added, kinds.USER_DEFINED)
+        types |= dict.fromkeys(self.special, kinds.CONTROL) | dict.fromkeys(self.unused, kinds.UNUSED)
+        writer.add_token_types(list(types.values()))
         writer.add_token_merges(self.merges)
         writer.add_bos_token_id(self.begin)
         writer.add_eos_token_id(self.end)
@@ -274,14 +270,15 @@ def vocabulary_of(tokenizer: Tokenizer, rows: int) -> Vocabulary:
     pre = pre_of(tree.get("pre_tokenizer"))
     if not pre:
         raise _no_counterpart("cuts text before the merges in a way that llama.cpp has no name for")
-    added = {each["id"]: each["content"] for each in tree.get("added_tokens", [])}
+    added = {each["id"]: each["content"] for each in tree["added_tokens"]}
     by_id = {index: token for token, index in tree["model"]["vocab"].items()} | added
     known = tokenizer.vocabulary_size
     merges = (" ".join(pair) if isinstance(pair, list) else pair for pair in tree["model"]["merges"])
     return Vocabulary(
         pre=pre,
         tokens=[by_id.get(index, f"[PAD{index}]") for index in range(rows)],
-        special=frozenset(each["id"] for each in tree.get("added_tokens", []) if each.get("special")),
+        special=tokenizer.special_ids,
+        added=frozenset(added) - tokenizer.special_ids,
         unused=range(known, rows),
         merges=list(merges),
         begin=tokenizer.begin_of_text,

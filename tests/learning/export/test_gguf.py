@@ -93,6 +93,22 @@ def test_the_tokenizer_is_there(tmp_path: Path) -> None:
     assert value(reader, "tokenizer.ggml.token_type")[0] == gguf.TokenType.CONTROL
 
 
+def test_added_tokens_have_their_types(tmp_path: Path) -> None:
+    """What is added and not special is text, but not cut; what ends a text is special in any case."""
+    tree = json.loads(small_tokenizer().to_bytes())
+    [end] = tree["added_tokens"]
+    known = small_tokenizer().vocabulary_size
+    more = [end | {"id": known, "content": "<x>"}, end | {"id": known + 1, "content": "    "}]
+    tree["added_tokens"] = [end | {"special": False}, more[0], more[1] | {"special": False}]
+    tokenizer = Tokenizer.from_foreign(json.dumps(tree).encode(), 0)
+    shape = SHAPES["llama"] | {"vocabulary_size": known + 3, "dropout": 0.0}
+    model = write_model(tmp_path / "model", tokenizer, model=shape)
+    types = value(exported(model, tmp_path / "out"), "tokenizer.ggml.token_type")
+    kinds = gguf.TokenType
+    assert types[:2] == [kinds.CONTROL, kinds.NORMAL]
+    assert types[known:] == [kinds.CONTROL, kinds.USER_DEFINED, kinds.UNUSED]
+
+
 def test_rows_without_a_token_are_padding() -> None:
     """Models have more rows so that matrices have handy shapes."""
     tokenizer = small_tokenizer()
