@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.corpus import INDEX, Corpus, Progress
+from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.offered import OfferedText
@@ -24,7 +23,6 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.wikipedia.articles import is_dump
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 
-TOKEN_FILE = re.compile(r"(?:train|held_out)-\d{5}\.bin")
 UNFINISHED = re.compile(r"[0-9a-f]{16}\.building")  # a corpus' tokens that are being written
 
 
@@ -138,7 +136,6 @@ class Mixture:
         after the other.
         """
         _remove_unfinished(cache_dir)
-        _remove_single(cache_dir)
         corpora = [
             Corpus.prepare(
                 text.files,
@@ -214,16 +211,6 @@ def _found(files: TextFiles) -> list[Source]:
         return files.find()
     except CorpusError:
         return []
-
-
-def _remove_single(folder: Path) -> None:
-    """Remove the tokens of the only corpus that there could be before mixtures, which nobody reads now."""
-    with contextlib.suppress(OSError, ValueError):
-        if "made_from" in json.loads((folder / INDEX).read_text(encoding="utf-8")):
-            for path in folder.iterdir():
-                if TOKEN_FILE.fullmatch(path.name):
-                    path.unlink()
-            (folder / INDEX).unlink()  # last: a start that is cut off goes on
 
 
 def _remove_unfinished(folder: Path) -> None:

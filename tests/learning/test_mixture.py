@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.mixture import Mixture, texts_of, weight_of_offered
 from dupt_swarm.learning.tokenizer import train_tokenizer
@@ -91,18 +90,6 @@ def test_unfinished_tokens_are_removed(a: Path, tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         prepare(tmp_path, a)
     assert not dead.exists() and alive.exists()
-
-
-def test_tokens_of_before_mixtures_are_removed(a: Path, tmp_path: Path) -> None:
-    """They lay in the folder itself, and would count against the disk limit for ever."""
-    old = tmp_path / "tokens"
-    Corpus.prepare(TextFiles(a), BYTES, old, context_length=16, seed=1)
-    (old / "thesis.bin").write_text("years of work")
-    mixture, _ = prepare(tmp_path, a)
-    assert [path.name for path in old.iterdir() if path.is_file() and path.suffix != ".lock"] == [
-        "thesis.bin"
-    ]
-    assert mixture.train_tokens > 0
 
 
 def test_only_tokens_are_removed(a: Path, tmp_path: Path) -> None:
