@@ -25,7 +25,7 @@ SHARDS_MIN = 64  # of a small text too, so that oracles differ, as long as none 
 SHARD_TOKENS_MIN = 1 << 15
 BLOCKS_MIN = 8  # in a shard
 PIECE_TOKENS = 1 << 14  # of a long document
-HELD_OUT_TOKENS_MAX = 1 << 20
+HELD_OUT_TOKENS_MAX = 1 << 20  # less than a shard's
 LOOKED_AT = 1 << 24  # tokens at once, while ends of documents are looked for
 
 
@@ -92,19 +92,18 @@ class _Cutter:
         pieces = self._shuffled([corpus.train for corpus in corpora], "train")
         shards = [self._write(tokens) for tokens in _filled(pieces, size) if len(tokens) >= self._block]
         pieces = self._shuffled([corpus.held_out for corpus in corpora], "held_out")
-        held_out = self._write(next(_filled(pieces, min(HELD_OUT_TOKENS_MAX, SHARD_TOKENS_MAX))))
+        held_out = self._write(next(_filled(pieces, HELD_OUT_TOKENS_MAX)))
         made = ShardList(held_out=held_out, shards=tuple(shards))
         (self._folder / made.digest).write_bytes(made.data)
         return made
 
     def _shard_tokens(self, tokens: int) -> int:
+        most = SHARDS_MAX * SHARD_TOKENS_MAX
+        if tokens > most:
+            raise CorpusError(f"there are {tokens:,} tokens, and a swarm offers {most:,} at most; give less")
+        # A manifest's longest context, eight times, is a quarter of the longest shard.
         least = max(SHARD_TOKENS_MIN, BLOCKS_MIN * self._block)
-        most = max(SHARD_TOKENS_MAX, least)
-        if tokens > SHARDS_MAX * most:
-            raise CorpusError(
-                f"there are {tokens:,} tokens, and a swarm offers {SHARDS_MAX * most:,} at most; give less"
-            )
-        return min(max(tokens // SHARDS_MIN, least), most)
+        return min(max(tokens // SHARDS_MIN, least), SHARD_TOKENS_MAX)
 
     def _shuffled(self, splits: Sequence[Split], name: str) -> Iterator[TokenIds]:
         """All documents of the splits, long ones in pieces."""
