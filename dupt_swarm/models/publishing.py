@@ -45,12 +45,20 @@ class Publisher:
     gguf: str | None = None
 
     def __post_init__(self) -> None:
-        """Raises UsageError: something else is there."""
+        """Raises UsageError: something else is there, or it cannot be looked at."""
         latest = self.folder / LATEST
-        if self.folder.exists() and not self.folder.is_dir():
-            raise UsageError(f"{self.folder}: no folder; choose another", setting="publish")
-        if latest.exists() and not latest.is_symlink():
-            raise UsageError(f"{latest}: not a link that we made; choose another folder", setting="publish")
+        try:
+            if self.folder.exists() and not self.folder.is_dir():
+                raise UsageError(f"{self.folder}: no folder; choose another", setting="publish")
+            if latest.exists() and not latest.is_symlink():
+                raise UsageError(
+                    f"{latest}: not a link that we made; choose another folder", setting="publish"
+                )
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder}: cannot be looked at ({error.strerror}); choose another folder",
+                setting="publish",
+            ) from error
 
     def check(self, swarm_id: str) -> None:
         """See that no other swarm's models are there: their rounds say nothing about when ours are due.

@@ -253,6 +253,8 @@ def test_where_models_are_published_nothing_else_is_touched(tmp_path: Path) -> N
     for folder, said in ((tmp_path / "file", "no folder"), (tmp_path / "mine", "not a link that we made")):
         with pytest.raises(UsageError, match=said):
             Publisher(folder)
+    with pytest.raises(UsageError, match=r"x: cannot be looked at \(File name too long\); choose another"):
+        Publisher(tmp_path / (300 * "x"))
     publisher = Publisher(tmp_path / "new", every=4)
     assert publisher.is_due(0)
     (tmp_path / "new" / "round-00000010").mkdir(parents=True)
