@@ -33,7 +33,6 @@ from dupt_swarm.replica.codec import (
     part_sizes,
     part_slices,
 )
-from dupt_swarm.replica.next_state import Take
 
 logger = logging.getLogger(__name__)
 
@@ -222,14 +221,12 @@ class Given:
         numel: its values.
         tokens: that it stands for.
         round: rounds completed before the one that ends.
-        take: gets the average, part by part as it arrives, in threads.
     """
 
     contribution: bytes | memoryview
     numel: int
     tokens: int
     round: int
-    take: Take
 
 
 class AllReduce:
@@ -259,7 +256,7 @@ class AllReduce:
         rounds = manifest.rounds
         self.group_id = bytes.fromhex(group.id)
         self._me, self._members, self._ask = group.me, frozenset(group.members), ask
-        self._download, self._numel, self._give = download, given.numel, given.take
+        self._download, self._numel = download, given.numel
         self._weight, self._weight_limit = float(given.tokens), manifest.weight_limit(given.round)
         self._sender_seconds, self._reducer_seconds = rounds.chunk_seconds, 2 * rounds.chunk_seconds
         self._patience = ROUND_RATIO * rounds.allreduce_seconds
@@ -358,16 +355,15 @@ class AllReduce:
             yield message
 
     async def _take(self, part: Part, averaged: Averaged) -> None:
-        await asyncio.to_thread(self._check_and_give, part, averaged)
+        await asyncio.to_thread(self._check_and_keep, part, averaged)
         self._weights.append(averaged.weight * part.numel)
 
-    def _check_and_give(self, part: Part, averaged: Averaged) -> None:
+    def _check_and_keep(self, part: Part, averaged: Averaged) -> None:
         values = self._parts.average_codec.decode(averaged.data, part.numel)
         reason = screen_part(values, averaged.weight, self._weight_limit * len(self._members))
         if reason:
             raise ValueError(f"a reducer returned an average with a bad {reason}")
         part.encoded[:] = averaged.data
-        self._give(part.number, values)
 
     async def reduce_from(self, sender: str, messages: Messages) -> Messages:
         """Average the parts that a member sends; yields the averages. One that fails gets no more of them."""

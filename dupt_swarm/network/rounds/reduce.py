@@ -18,7 +18,6 @@ import numpy as np
 from hivemind.p2p import P2P, P2PContext, PeerID, ServicerBase
 from hivemind.proto import averaging_pb2
 from hivemind.utils.asyncio import achain, as_aiter
-from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
@@ -176,7 +175,7 @@ class Reduce:
         if not callable:  # nobody could reduce
             return False
         group = Group(roll.id, self._me, drawn((each.maker for each in roll.brought), roll.id), callable)
-        given = Given(data, self._numel, claim.tokens, claim.round, _nobody)
+        given = Given(data, self._numel, claim.tokens, claim.round)
         run = AllReduce(self._manifest, group, given, self._reducers.ask, self._p2p.bandwidth.download)
         with self._reducers.reducing(run), suppress(TimeoutError):
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):
@@ -188,8 +187,3 @@ class Reduce:
                     return True
         logger.warning("the all-reduce has failed without %s", ", ".join(sorted(run.missing)))
         return False
-
-
-def _nobody(number: int, part: Tensor) -> None:
-    """The average is read once it is whole."""
-    del number, part
