@@ -54,18 +54,26 @@ class Link:
         Args:
             memory_fd: the file descriptor of the shared memory, handed down to it.
             hear: gets what the node tells unasked, in a thread of this link.
+
+        Raises:
+            OSError: it cannot be started; nothing is left of it.
         """
         self._hear = hear
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
         self._sending = threading.Lock()
         self._heard, self._silent_checks = False, 0
-        self._folder = RunFolder()
-        self._pipe, theirs = Pipe()
-        self._process = self._spawn(theirs, memory_fd)
-        theirs.close()
-        self._reader = threading.Thread(target=self._read, name="node link", daemon=True)
-        self._reader.start()
+        with contextlib.ExitStack() as failed:
+            self._folder = RunFolder()
+            failed.callback(self._folder.remove)
+            self._pipe, theirs = Pipe()
+            failed.enter_context(self._pipe)
+            with theirs:
+                self._reader = threading.Thread(target=self._read, name="node link", daemon=True)
+                self._reader.start()
+                failed.callback(self._reader.join)  # it sees the end of the pipe
+                self._process = self._spawn(theirs, memory_fd)
+            failed.pop_all()
 
     def _spawn(self, theirs: Connection, memory_fd: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "dupt_swarm.network.process"]

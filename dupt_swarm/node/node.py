@@ -231,12 +231,10 @@ class Node:
         attempt = 0
         while not self._closing.wait(RESTART_DELAYS[min(attempt, len(RESTART_DELAYS) - 1)]):
             attempt += 1
-            link = Link(self._memory_fd, self.hearing.hear)
             try:
-                joined = self._rejoin(link, ending)
-            except (DuptError, TimeoutError) as error:
+                link, joined = self._rejoin(ending)
+            except (DuptError, OSError, RuntimeError) as error:  # a full disk, no more processes, no thread
                 logger.warning("the node could not be restarted: %s; trying again", error)
-                link.kill()
                 continue
             self._link = link
             link.submit(self._wanted)
@@ -245,16 +243,20 @@ class Node:
             self.publish(RecordUpdate(), now=True)
             return
 
-    def _rejoin(self, link: Link, ending: str) -> Joined:
+    def _rejoin(self, ending: str) -> tuple[Link, Joined]:
         """Bring a new process to where the last one was, which came to this ``ending``."""
         assert self._membership is not None
         settings, before = self._membership
-        if self._log is not None:
-            link.submit(LogTo(self._log))
         join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
-        joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
-        link.submit(Publish(self._published))
-        return joined
+        with contextlib.ExitStack() as failed:
+            link = Link(self._memory_fd, self.hearing.hear)
+            failed.callback(link.kill)
+            if self._log is not None:
+                link.submit(LogTo(self._log))
+            joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
+            link.submit(Publish(self._published))
+            failed.pop_all()
+        return link, joined
 
 
 def _while_open(closing: threading.Event, future: Future[Joined], seconds: float) -> Joined:

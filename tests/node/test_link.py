@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,4 +29,27 @@ def test_a_node_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
             started.submit(LogTo(tmp_path / "node.log")).result(60)
     finally:
         started.kill()
+        os.close(memory)
+
+
+def open_files() -> int:
+    """How many this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_node_that_cannot_be_started_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither its folder nor its pipe: as while the disk is full, or no process may be started."""
+    monkeypatch.setattr(link, "subprocess", subprocess)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    memory = os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT)
+    before = open_files(), threading.active_count()
+    try:
+        with pytest.raises(FileNotFoundError):
+            link.Link(memory, hear=lambda _: None)
+        assert (open_files(), threading.active_count()) == before
+        assert [path.name for path in tmp_path.iterdir()] == ["memory"]
+    finally:
         os.close(memory)

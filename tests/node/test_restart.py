@@ -1,0 +1,93 @@
+"""The supervisor, with links to no process: what it makes of nodes that cannot be started again."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from dupt_swarm.manifest.layout import Layout
+from dupt_swarm.node import node as supervisor
+from dupt_swarm.node.commands import Command, Join
+from dupt_swarm.node.messages import Joined, StateName
+from dupt_swarm.node.node import Node
+from tests.support.tiny import settings
+from tests.support.waiting import wait_until
+
+JOINED = Joined(
+    "me", (), ("/ip4/127.0.0.1/tcp/4001",), b"manifest", b"{}", Layout(()), (), StateName(0, 0, "")
+)
+
+
+class Line:
+    """As a `Link`, to a node that answers as it is told here."""
+
+    made: list[Line]
+    refused: list[Exception]  # the next ones cannot even be made
+
+    def __init__(self, *_: object) -> None:
+        if self.refused:
+            raise self.refused.pop(0)
+        self.commands: list[Command[Any]] = []
+        self.ended, self.ill = False, ""
+        self.made.append(self)
+
+    def submit(self, command: Command[Any]) -> Future[Any]:
+        """Joining succeeds at once."""
+        self.commands.append(command)
+        future: Future[Any] = Future()
+        if isinstance(command, Join):
+            self.join(command, future)
+        return future
+
+    def join(self, _: Join, future: Future[Any]) -> None:
+        """The answer to it."""
+        future.set_result(JOINED)
+
+    def ailment(self) -> str:
+        """What the test says."""
+        return self.ill
+
+    def kill(self) -> None:
+        """Its end, as `close`."""
+        self.ended = True
+
+    close = kill
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """One that has joined, under supervision."""
+    monkeypatch.setattr(supervisor, "Link", Line)
+    monkeypatch.setattr(supervisor, "CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "RESTART_DELAYS", (0.0, 0.01))
+    Line.made, Line.refused = [], []
+    with Node() as node:
+        node.join(settings())
+        node.supervise()
+        yield node
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Line, Join, Future[Any]], None]], None]:
+    """Sets how nodes answer that are to join from now on."""
+    return lambda join: monkeypatch.setattr(Line, "join", join)
+
+
+def line_of(node: Node) -> object:
+    """The one that it has now."""
+    return node._link
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left"), RuntimeError("can't start new thread")]
+)
+def test_a_node_that_cannot_be_started_is_tried_again(node: Node, error: Exception) -> None:
+    """As while the disk is full: a moment later it starts."""
+    Line.refused = [error, error]
+    Line.made[0].ill = "exited"
+    wait_until(lambda: line_of(node) is not Line.made[0])
+    assert (node.restarts, Line.made[0].ended, Line.made[1].ended) == ({"exited": 1}, True, False)
