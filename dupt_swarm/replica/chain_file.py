@@ -24,11 +24,16 @@ def beginning_in(path: Path) -> BeginningRecord:
 
 
 class ChainFile:
-    """That of one peer. Its first line says where the chain begins: round, digest and electorate."""
+    """That of one peer. Its first line says where the chain begins: round, digest and electorate.
+
+    Attributes:
+        torn: whether the last line that was read had not been written to its end.
+    """
 
     def __init__(self, path: Path, words: Words) -> None:
         """``words`` reads those of the links."""
         self.path, self._words = path, words
+        self.torn = False
 
     def load(self) -> Chain:
         """The chain, as it was kept; a last line that was not written to its end is dropped.
@@ -37,7 +42,8 @@ class ChainFile:
             ValueError: it is damaged, or a link does not leave the state before it; says which.
             OSError: it cannot be read.
         """
-        *lines, _ = self.path.read_bytes().split(b"\n")
+        *lines, rest = self.path.read_bytes().split(b"\n")
+        self.torn = rest != b""
         try:
             chain = BeginningRecord.parse(lines[0] if lines else b"").chain
         except ValueError as error:

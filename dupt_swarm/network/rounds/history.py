@@ -36,7 +36,8 @@ class History:
         self._left: list[list[Link]] = []  # branches, the last one first
         self._is_busy = False  # the file is being written, and what comes meanwhile follows
         self.chain = self._load(state) or Chain(state.digest, state.electorate)
-        self._write()
+        if not self._is_whole:  # months of rounds are hundreds of MB
+            self._write()
 
     async def begin(self, past: Chain) -> None:
         """Here is a chain that leads to where ours begins, which goes on from it.
@@ -110,6 +111,7 @@ class History:
                 logger.warning("the chain of rounds begins anew, as it is damaged: %s", error)
                 continue
             if state.digest in chain:
+                self._is_whole = file is self._file and not file.torn and chain.head == state.digest
                 chain.cut(state.digest)
                 return chain
         return None

@@ -74,6 +74,20 @@ def test_a_peer_that_is_started_again(kept, path) -> None:
     assert again.from_state(kept.states[3].digest) is None
 
 
+def test_a_file_that_was_loaded_whole_is_not_written_again(kept, path) -> None:
+    """What comes is appended to it; one whose last line is torn is written, or that line would damage it."""
+    history(kept, kept.states[0], path).follow(kept.links[:2])
+    written = path.stat().st_ino, path.stat().st_mtime_ns
+    again = history(kept, kept.states[2], path)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == written
+    again.follow(kept.links[2:])
+    assert again.chain.links == on_disk(kept, path).links == kept.links
+    path.write_bytes(path.read_bytes()[:-9])
+    torn = history(kept, kept.states[2], path)
+    torn.follow(kept.links[2:])
+    assert on_disk(kept, path).links == kept.links
+
+
 def test_the_checkpoint_is_older_than_the_chain(kept, path) -> None:
     """It ends where the peer is, in memory and on disk: the others tell again what comes after."""
     history(kept, kept.states[0], path).follow(kept.links)
