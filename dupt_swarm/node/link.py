@@ -30,6 +30,7 @@ LEAVE_PATIENCE_SECONDS = 7.0
 WORDS_MAX = 300
 UNANSWERED_MAX = 100
 SILENT_CHECKS_MAX = 8
+STARTING_CHECKS = 100  # more, until it speaks: a busy machine takes a while to load what a node needs
 FOLDER_PREFIX, LOCK = "dupt-", "lock"
 
 Reply = TypeVar("Reply")
@@ -62,7 +63,7 @@ class Link:
         self._numbers = itertools.count()
         self._waiting: dict[int, Future[Any]] = {}
         self._sending = threading.Lock()
-        self._heard, self._silent_checks = False, 0
+        self._heard, self._silent_checks = False, -STARTING_CHECKS
         with contextlib.ExitStack() as failed:
             self._folder = RunFolder()
             failed.callback(self._folder.remove)

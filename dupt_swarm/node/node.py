@@ -47,7 +47,7 @@ from dupt_swarm.replica.ledger import Ledger
 from dupt_swarm.settings import NodeSettings
 
 OBSERVE_SECONDS = 60.0
-REJOIN_SECONDS = 120.0
+REJOIN_SECONDS = 3600.0  # with months of rounds, whose signatures are verified again
 CHECK_SECONDS = 1.0
 RESTART_DELAYS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)  # the last one repeatedly
 
@@ -253,17 +253,19 @@ class Node:
             failed.callback(link.kill)
             if self._log is not None:
                 link.submit(LogTo(self._log))
-            joined = _while_open(self._closing, link.submit(join), REJOIN_SECONDS)
+            joined = _while_open(self._closing, link, link.submit(join))
             link.submit(Publish(self._published))
             failed.pop_all()
         return link, joined
 
 
-def _while_open(closing: threading.Event, future: Future[Joined], seconds: float) -> Joined:
-    """The future's result, but do not hold up the end of the peer."""
-    for _ in range(int(seconds / CHECK_SECONDS)):
+def _while_open(closing: threading.Event, link: Link, future: Future[Joined]) -> Joined:
+    """The future's result, as long as its ``link`` is well; but do not hold up the end of the peer."""
+    for _ in range(int(REJOIN_SECONDS / CHECK_SECONDS)):
         with contextlib.suppress(TimeoutError):
             return future.result(CHECK_SECONDS)
         if closing.is_set():
-            break
-    raise NodeError(f"it did not join the swarm within {seconds:.0f} s")
+            raise NodeError("this peer is being ended")
+        if ailment := link.ailment():
+            raise NodeError(f"it {_ENDINGS[ailment]}")
+    raise NodeError(f"it did not join the swarm within {REJOIN_SECONDS:.0f} s")

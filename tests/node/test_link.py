@@ -32,6 +32,23 @@ def test_a_node_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_
         os.close(memory)
 
 
+def test_a_node_that_takes_long_to_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a busy machine: until it speaks for the first time, it is not called silent so soon."""
+    monkeypatch.setattr(link, "subprocess", subprocess)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexec sleep 600\n")
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    memory = os.open(tmp_path / "memory", os.O_RDWR | os.O_CREAT)
+    started = link.Link(memory, hear=lambda _: None)
+    try:
+        assert {started.ailment() for _ in range(60)} == {""}
+        assert {started.ailment() for _ in range(60)} == {"", "silent"}
+    finally:
+        started.kill()
+        os.close(memory)
+
+
 def open_files() -> int:
     """How many this process has open."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())

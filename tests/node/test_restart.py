@@ -22,6 +22,19 @@ JOINED = Joined(
 )
 
 
+class Slow(Future[Any]):
+    """An answer that takes its time."""
+
+    seconds = 0.0
+
+    def result(self, timeout: float | None = None) -> Any:
+        """It, or a `TimeoutError`, and nobody has to wait."""
+        if timeout is not None and self.seconds > 0:
+            self.seconds -= timeout
+            raise TimeoutError
+        return super().result(timeout)
+
+
 class Line:
     """As a `Link`, to a node that answers as it is told here."""
 
@@ -38,12 +51,12 @@ class Line:
     def submit(self, command: Command[Any]) -> Future[Any]:
         """Joining succeeds at once."""
         self.commands.append(command)
-        future: Future[Any] = Future()
+        future = Slow()
         if isinstance(command, Join):
             self.join(command, future)
         return future
 
-    def join(self, _: Join, future: Future[Any]) -> None:
+    def join(self, _: Join, future: Slow) -> None:
         """The answer to it."""
         future.set_result(JOINED)
 
@@ -56,6 +69,9 @@ class Line:
         self.ended = True
 
     close = kill
+
+
+Answers = Callable[[Callable[[Line, Join, Slow], None]], None]
 
 
 @pytest.fixture
@@ -72,7 +88,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Line, Join, Future[Any]], None]], None]:
+def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     """Sets how nodes answer that are to join from now on."""
     return lambda join: monkeypatch.setattr(Line, "join", join)
 
@@ -91,3 +107,43 @@ def test_a_node_that_cannot_be_started_is_tried_again(node: Node, error: Excepti
     Line.made[0].ill = "exited"
     wait_until(lambda: line_of(node) is not Line.made[0])
     assert (node.restarts, Line.made[0].ended, Line.made[1].ended) == ({"exited": 1}, True, False)
+
+
+def test_a_node_that_takes_long_but_is_well(
+    node: Node, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the signatures of months of rounds on a busy machine: nobody ends it."""
+    monkeypatch.setattr(supervisor, "CHECK_SECONDS", 1.0)
+
+    def join(_line: Line, _join: Join, future: Slow) -> None:
+        future.seconds = 1800.0
+        future.set_result(JOINED)
+
+    answers(join)
+    Line.made[0].ill = "exited"
+    wait_until(lambda: line_of(node) is not Line.made[0])
+    assert (len(Line.made), Line.made[1].ended) == (2, False)
+
+
+def test_a_node_that_falls_silent_while_it_joins(node: Node, answers: Answers) -> None:
+    """It is not waited for until the end: another is started at once."""
+
+    def join(self: Line, _: Join, future: Slow) -> None:
+        if len(Line.made) > 2:
+            future.set_result(JOINED)
+        else:
+            self.ill = "silent"
+
+    answers(join)
+    Line.made[0].ill = "exited"
+    wait_until(lambda: len(Line.made) == 3 and line_of(node) is Line.made[2])
+    assert [line.ended for line in Line.made] == [True, True, False]
+
+
+def test_the_end_of_a_peer_whose_node_joins(node: Node, answers: Answers) -> None:
+    """Nobody waits for it."""
+    answers(lambda *_: None)
+    Line.made[0].ill = "exited"
+    wait_until(lambda: len(Line.made) == 2)
+    node.close()
+    assert Line.made[1].ended
