@@ -59,8 +59,8 @@ class Node:
     """A node process and the memory shared with it. Close it, or use it in a ``with`` statement.
 
     Once `supervise` was called, a process that dies or falls silent is replaced by a new one, with the
-    same identity and ports and the replica state that is in the shared memory. Until that one has
-    joined, every command raises `NodeError`; callers go on without.
+    same identity, the ports if they are free, and the replica state that is in the shared memory. Until
+    that one has joined, every command raises `NodeError`; callers go on without.
 
     Attributes:
         hearing: what it tells unasked.
@@ -125,12 +125,7 @@ class Node:
         """
         command = Join(settings, self._memory_fd)
         joined = self.ask(command, OBSERVE_SECONDS if settings.role == "observer" else command.seconds)
-        known = replace(
-            settings,
-            host_maddrs=joined.host_maddrs,
-            manifest=joined.manifest,
-            tokenizer=joined.tokenizer,
-        )
+        known = replace(settings, manifest=joined.manifest, tokenizer=joined.tokenizer)
         self._membership = known, joined
         return joined
 
@@ -228,13 +223,15 @@ class Node:
                 self._restart(ENDINGS[reason])
 
     def _restart(self, ending: str) -> None:
-        attempt = 0
+        attempt, same_ports = 0, True
         while not self._closing.wait(RESTART_DELAYS[min(attempt, len(RESTART_DELAYS) - 1)]):
             attempt += 1
             try:
-                link, joined = self._rejoin(ending)
+                link, joined = self._rejoin(ending, same_ports=same_ports)
             except (DuptError, OSError, RuntimeError) as error:  # a full disk, no more processes, no thread
                 logger.warning("the node could not be restarted: %s; trying again", error)
+                # Whoever was to take any free port may have got one that another program has now.
+                same_ports = same_ports and "host_maddrs" not in getattr(error, "settings", ())
                 continue
             self._link = link
             link.submit(self._wanted)
@@ -243,11 +240,13 @@ class Node:
             self.publish(RecordUpdate(), now=True)
             return
 
-    def _rejoin(self, ending: str) -> tuple[Link, Joined]:
+    def _rejoin(self, ending: str, *, same_ports: bool) -> tuple[Link, Joined]:
         """Bring a new process to where the last one was, which came to this ``ending``."""
         assert self._membership is not None
         settings, before = self._membership
-        join = Join(settings, self._memory_fd, Predecessor(before.layout, ending))
+        ports = before.host_maddrs if same_ports else settings.host_maddrs
+        left = Predecessor(before.layout, ending)
+        join = Join(replace(settings, host_maddrs=ports), self._memory_fd, left)
         with contextlib.ExitStack() as failed:
             link = Link(self._memory_fd, self.hearing.hear)
             failed.callback(link.kill)
@@ -256,6 +255,7 @@ class Node:
             joined = _while_open(self._closing, link, link.submit(join))
             link.submit(Publish(self._published))
             failed.pop_all()
+        self._membership = settings, joined
         return link, joined
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.node import node as supervisor
 from dupt_swarm.node.commands import Command, Join
@@ -20,6 +22,7 @@ from tests.support.waiting import wait_until
 JOINED = Joined(
     "me", (), ("/ip4/127.0.0.1/tcp/4001",), b"manifest", b"{}", Layout(()), (), StateName(0, 0, "")
 )
+OTHER_PORT = "/ip4/127.0.0.1/tcp/4002"
 
 
 class Slow(Future[Any]):
@@ -138,6 +141,26 @@ def test_a_node_that_falls_silent_while_it_joins(node: Node, answers: Answers) -
     Line.made[0].ill = "exited"
     wait_until(lambda: len(Line.made) == 3 and line_of(node) is Line.made[2])
     assert [line.ended for line in Line.made] == [True, True, False]
+
+
+def test_a_port_that_another_program_has_now(node: Node, answers: Answers) -> None:
+    """It was any free one: the node takes another, and keeps that from then on."""
+    asked: list[tuple[str, ...]] = []
+
+    def join(_line: Line, command: Join, future: Slow) -> None:
+        asked.append(command.settings.host_maddrs)
+        if command.settings.host_maddrs == JOINED.host_maddrs:
+            future.set_exception(UsageError("cannot listen there", setting="host_maddrs"))
+        else:
+            future.set_result(replace(JOINED, host_maddrs=(OTHER_PORT,)))
+
+    answers(join)
+    Line.made[0].ill = "exited"
+    wait_until(lambda: line_of(node) is Line.made[-1] and len(Line.made) == 3)
+    assert asked == [JOINED.host_maddrs, settings().host_maddrs]
+    Line.made[2].ill = "exited"
+    wait_until(lambda: line_of(node) is Line.made[-1] and len(Line.made) == 4)
+    assert asked[2:] == [(OTHER_PORT,)]
 
 
 def test_the_end_of_a_peer_whose_node_joins(node: Node, answers: Answers) -> None:
