@@ -16,6 +16,7 @@ from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect, dial
 from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
@@ -28,6 +29,8 @@ LOST_SECONDS = 60.0
 # So many are asked at most; where too few initial peers answer to outvote one, so many known ones are tried.
 ASKED_MAX, ASKED_MIN, KNOWN_MAX = 5, 3, 12
 KNOWN_SECONDS = 3.0
+# Who was asked too often may be asked again in a minute: so long, and so often, while nobody else can tell.
+LATER_SECONDS, LATER_PAUSE_SECONDS = 75.0, 10.0
 RELAYED_SECONDS = 10.0
 RELAYED_PAUSE_SECONDS = 0.1
 
@@ -214,7 +217,7 @@ def _ids_of(addresses: Sequence[str]) -> list[str]:
 
 
 async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> list[Answer]:
-    """What those who answer say when asked to dial this peer back."""
+    """What those who answer say when asked to dial this peer back; it waits for them if they are busy."""
     dialable = [
         address for address in map(Address.parse, own) if not address.loopback and not address.relayed
     ]
@@ -222,11 +225,18 @@ async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> l
     seen = [f"/ip4/0.0.0.0/tcp/{port}" for port in tcp_ports(map(str, dialable))]
     asked = [*seen, *(address.way for address in dialable)][:ADDRESSES_MAX]
     peers = _ids_of(reached)[:ASKED_MAX]
-    replies = await asyncio.gather(
-        *(ask_to_dial(p2p, peer, asked) for peer in peers),
-        return_exceptions=True,
-    )
-    return [reply for reply in replies if isinstance(reply, Answer)]
+    deadline = time.monotonic() + LATER_SECONDS
+    while True:
+        replies = await asyncio.gather(
+            *(ask_to_dial(p2p, peer, asked) for peer in peers),
+            return_exceptions=True,
+        )
+        answers = [reply for reply in replies if isinstance(reply, Answer)]
+        later = any(isinstance(each, CallError) and each.refusal is Refusal.LATER for each in replies)
+        if _witnesses(answers) or not later or time.monotonic() > deadline:
+            return answers
+        logger.info("whether others can dial this peer is not known yet: those asked are busy")
+        await asyncio.sleep(LATER_PAUSE_SECONDS)
 
 
 def is_dialled(answers: Iterable[Answer]) -> bool:

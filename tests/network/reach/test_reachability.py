@@ -1,7 +1,9 @@
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dupt_swarm.network.reach import dialback, reachability
 from dupt_swarm.network.reach.dialback import Answer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,
@@ -110,6 +112,28 @@ def test_verdicts(stations, tmp_path) -> None:
             assert (await verdict(one.address, announce_maddrs=announced)).kind == "client"
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
+    """As when many peers join at once: it is asked again until it can tell, but not for ever."""
+    monkeypatch.setattr(dialback, "CALLS_PER_HOST", 1)
+    monkeypatch.setattr(reachability, "LATER_PAUSE_SECONDS", 0.01)
+    moments: Iterator[float] = iter([0.0, *[1.0] * 5, 99.0, *[100.0] * 9])
+
+    async def scenario() -> None:
+        async with stations(1) as [one]:
+            settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
+            await DialBack(one.p2p, list, lambda: next(moments)).start()
+            p2p = await start_daemon(settings, tmp_path)
+            try:
+                assert [(await probe(p2p, settings, ())).kind for _ in range(2)] == ["local", "local"]
+                monkeypatch.setattr(reachability, "LATER_SECONDS", 0.0)
+                assert (await probe(p2p, settings, ())).kind == "client"
+            finally:
+                await p2p.shutdown()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert len(list(moments)) == 8  # at last it was asked once
 
 
 def test_observed_address() -> None:
