@@ -20,7 +20,8 @@ def write_atomically(path: Path, write: Callable[[Path], object], *, durable: bo
     Args:
         path: of the file.
         write: fills the file that it is given.
-        durable: False: whoever names the folder makes its files durable, see `SwarmFolder.new_checkpoint`.
+        durable: False: a power cut may take it, or whoever names the folder makes its files durable, see
+            `SwarmFolder.new_checkpoint`.
 
     Raises:
         FileError: the disk is full or the folder cannot be written; ``path`` is as before.

@@ -71,7 +71,8 @@ class AddressBook:
         }
         text = json.dumps(tree, indent=1)
         try:
-            write_atomically(self._path, lambda file: file.write_text(text))
+            # A damaged one is an empty one; waiting for a busy disk would hold up the node's event loop.
+            write_atomically(self._path, lambda file: file.write_text(text), durable=False)
         except FileError as error:
             logger.debug("the addresses of peers met are not kept: %s", error)  # checkpoints say so louder
 

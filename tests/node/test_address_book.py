@@ -39,3 +39,23 @@ def test_somebody_new_is_written_down_soon(tmp_path: Path, make_peer, now: list[
     now[0] += 20.0
     meet("a", "b", seen=1040.0)
     assert path.read_text() != text
+
+
+def test_the_event_loop_does_not_wait_for_the_disk(
+    tmp_path: Path, make_peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A book that a power cut damages is an empty one: nothing has to be on the disk at once."""
+
+    def busy(_: int) -> None:
+        raise AssertionError("it waits for the disk")
+
+    monkeypatch.setattr("os.fsync", busy)
+    path = tmp_path / "peers.json"
+    book = AddressBook(path)
+    peers: tuple[Peer, ...] = (make_peer("a", addresses=("/ip4/8.8.8.8/tcp/1",)),)
+    book.meet(View(0.0, peers), "own")
+    assert AddressBook(path).peer_ids == {"a"}
+    data = path.read_bytes()
+    for damaged in (b"", data[:-9], bytes(len(data)), b"\xff" + data):
+        path.write_bytes(damaged)
+        assert AddressBook(path).peer_ids == set()
