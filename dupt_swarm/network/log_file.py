@@ -47,25 +47,28 @@ class PlainLines(logging.Formatter):
 class LogFile:
     """All that this process and its daemon print from now on, appended to a file.
 
-    A file that is larger than `LOG_BYTES_MAX` is renamed to ``….1``, over the one that had that name.
+    A file that is larger than `LOG_BYTES_MAX` is renamed to ``….1``, over the one that had that name; where
+    the disk is too full for a new one, it is emptied.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._rotates = path, True
+        self._path = path
         if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
             path.replace(self._older)
         self._open()
 
     def rotate(self) -> None:
         """Go on in a new file if this one is too large; to be called now and then."""
-        if not self._rotates or os.fstat(2).st_size <= LOG_BYTES_MAX:
+        if os.fstat(2).st_size <= LOG_BYTES_MAX:
             return
         try:
-            self._path.replace(self._older)
+            with contextlib.suppress(FileNotFoundError):  # a new one could not be opened the last time
+                self._path.replace(self._older)
             self._open()
         except OSError as error:
-            self._rotates = False
-            logging.getLogger(__name__).warning("the log goes on growing: %s", error)
+            with contextlib.suppress(OSError):
+                os.ftruncate(2, 0)
+            logging.getLogger(__name__).warning("what the log said before is lost: %s", error)
 
     @property
     def _older(self) -> Path:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import logging
 import os
 import subprocess
@@ -42,6 +43,28 @@ def test_the_log_is_bounded(tmp_path: Path, monkeypatch) -> None:
     os.write(2, b"new\n")
     assert older.read_text() == "short\nnow too long\n"
     assert path.read_text() == "new\n"
+
+
+@pytest.mark.usefixtures("output_as_before")
+def test_a_disk_that_was_full(tmp_path: Path, monkeypatch) -> None:
+    """While there is no room for a new file, the one that is there is emptied; then all is as before."""
+    monkeypatch.setattr(log_file, "LOG_BYTES_MAX", 100)
+    path, older = tmp_path / "node.log", tmp_path / "node.log.1"
+
+    def full(_: LogFile) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    log = LogFile(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(LogFile, "_open", full)
+        for _ in range(3):
+            os.write(2, b"x" * 101)
+            log.rotate()
+            assert sum(each.stat().st_size for each in tmp_path.iterdir()) <= 100
+    os.write(1, b"y" * 101)
+    log.rotate()
+    os.write(2, b"new\n")
+    assert (path.read_bytes(), older.read_bytes()) == (b"new\n", b"y" * 101)
 
 
 @pytest.mark.usefixtures("output_as_before")
