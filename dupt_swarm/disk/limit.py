@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from dupt_swarm.errors import UsageError
@@ -12,22 +13,27 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files in ``folder`` and below; files that vanish meanwhile do not count.
+    """The size of all files in ``folder`` and below; what vanishes meanwhile does not count.
 
     A file with several names, as in checkpoints that share their replica state, counts once.
     """
     sizes: dict[tuple[int, int], int] = {}
-    for path in folder.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.is_file():
-                found = path.lstat()
-                sizes[found.st_dev, found.st_ino] = found.st_size
+    for parent, _, names in os.walk(folder):  # Python 3.11's `rglob` fails where a folder vanishes
+        for path in map(Path(parent).joinpath, names):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    found = path.lstat()
+                    sizes[found.st_dev, found.st_ino] = found.st_size
     return sum(sizes.values())
 
 
 def _logs_bytes(folder: Path) -> int:
     """What others can make a peer write does not count: it has a limit of its own, of some MB."""
-    return sum(path.stat().st_size for path in map(folder.joinpath, LOGS) if path.is_file())
+    size = 0
+    for path in map(folder.joinpath, LOGS):
+        with contextlib.suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
 
 
 def format_bytes(amount: float) -> str:

@@ -1,5 +1,6 @@
 """How much disk a swarm's folder may take."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,24 @@ def test_a_folder_takes_what_its_files_do(tmp_path: Path) -> None:
     (tmp_path / "same").hardlink_to(tmp_path / "c")
     assert folder_bytes(tmp_path) == 1024
     assert folder_bytes(tmp_path / "nowhere") == 0
+
+
+def test_folders_that_vanish_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an old checkpoint does while somebody looks how much is there."""
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "file").write_bytes(bytes(1000))
+    is_file = Path.is_file
+
+    def looked_at(path: Path) -> bool:
+        for folder in folders:
+            if folder != path.parent and path.parent in folders:
+                shutil.rmtree(folder, ignore_errors=True)
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", looked_at)
+    assert folder_bytes(tmp_path) == 1000
 
 
 def test_a_folder_that_takes_more_already_is_refused(swarm_folder: SwarmFolder) -> None:
