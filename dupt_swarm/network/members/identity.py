@@ -26,14 +26,17 @@ def load_identity(path: Path) -> Ed25519PrivateKey:
     """The key at ``path``, in libp2p's format; created if there is none.
 
     Raises:
-        UsageError: what is there is no key.
+        UsageError: what is there is no key, or cannot be read.
         FileError: it cannot be written.
     """
-    if not path.exists():
-        with contextlib.suppress(FileExistsError):  # another process was faster
-            create_secret(path, as_identity(Ed25519PrivateKey.generate()))
     try:
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                create_secret(path, as_identity(Ed25519PrivateKey.generate()))
         data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); make it readable for you") from error
+    try:
         seed = crypto_pb2.PrivateKey.FromString(data).data[:SEED_BYTES]
         key = Ed25519PrivateKey.from_private_bytes(seed)
         if as_identity(key) != data:  # or the daemon would have another one

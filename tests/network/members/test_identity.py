@@ -72,6 +72,24 @@ def test_damaged_identity(tmp_path, identities, start, end) -> None:
         load_identity(path)
 
 
+@pytest.mark.parametrize("error", [IsADirectoryError, PermissionError])
+def test_an_identity_that_cannot_be_read(tmp_path, monkeypatch, error: type[OSError]) -> None:
+    """It may be whole: nobody is told to remove it."""
+    path = tmp_path / "identity"
+    if error is IsADirectoryError:
+        path.mkdir()
+    else:
+        load_identity(path)
+
+        def denied(_: Path) -> bytes:
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(UsageError, match=r"cannot be read \(.*\); make it readable for you") as caught:
+        load_identity(path)
+    assert "remove" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", [crypto_pb2.RSA, crypto_pb2.Ed25519])
 def test_other_keys_are_no_identity(tmp_path, kind: int) -> None:
     """One of another kind, as peers had before, and halves of two keys, of which a daemon would take both."""
