@@ -7,16 +7,19 @@ told so, on SIGTERM, and when its parent is gone, however that died: the pipe be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
-import select
+import pickle
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -28,8 +31,9 @@ from dupt_swarm.network.log_file import LogFile, tell_story
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.node.commands import Close, Command, LogTo
 
-LEAVE_SECONDS = 5.0
+LEAVE_SECONDS, LAST_WORDS_SECONDS = 5.0, 1.0
 HEARTBEAT_SECONDS = 1.0
+UNSENT_MAX = 64  # events
 
 logger = logging.getLogger("dupt_swarm.network.process")  # __name__ is __main__ here
 
@@ -43,6 +47,8 @@ class CommandLoop:
         self._service = NodeService(Host(run_dir, self._tell, _end_group))
         self._log: LogFile | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
+        self._sender = threading.Thread(target=self._send_forever, name="sender", daemon=True)
 
     async def run(self) -> None:
         """Serve until the parent says stop or is gone."""
@@ -50,6 +56,7 @@ class CommandLoop:
         loop.add_signal_handler(signal.SIGTERM, self._stopped.set)
         loop.add_reader(self._pipe.fileno(), self._receive)
         os.set_blocking(self._pipe.fileno(), True)  # uvloop has changed that; we read whole messages
+        self._sender.start()
         tell_story(self._tell)
         heartbeat = asyncio.create_task(self._heartbeat())
         await self._stopped.wait()
@@ -60,6 +67,8 @@ class CommandLoop:
                 await self._service.close()
         except TimeoutError:
             logger.warning("the node could not leave the swarm within %.0f s", LEAVE_SECONDS)
+        self._unsent.put(None)
+        self._sender.join(LAST_WORDS_SECONDS)
 
     def _receive(self) -> None:
         try:
@@ -99,15 +108,18 @@ class CommandLoop:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _tell(self, event: object) -> None:
-        # A suspended parent does not read the pipe, so nothing may block on it.
-        if select.select([], [self._pipe.fileno()], [], 0)[1]:
+        # A suspended parent does not read the pipe, so nothing may pile up.
+        if self._unsent.qsize() < UNSENT_MAX:
             self._send((None, event, None))
 
     def _send(self, message: object) -> None:
-        try:
-            self._pipe.send(message)
-        except OSError:
-            self._stopped.set()
+        self._unsent.put(pickle.dumps(message))  # here, as what it is about may change
+
+    def _send_forever(self) -> None:
+        """Runs in a thread of its own: the pipe has no room for a large view until the parent reads it."""
+        with contextlib.suppress(OSError):  # the parent is gone, as `_receive` sees
+            while (message := self._unsent.get()) is not None:
+                self._pipe.send_bytes(message)
 
 
 def main() -> None:

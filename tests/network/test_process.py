@@ -1,0 +1,49 @@
+"""The node process and the pipe to its parent."""
+
+import asyncio
+import threading
+from multiprocessing import Pipe
+from pathlib import Path
+
+import pytest
+
+from dupt_swarm.errors import NodeError
+from dupt_swarm.network import process
+from dupt_swarm.network.process import CommandLoop
+from dupt_swarm.node.commands import Close, ReadView
+
+EVENTS = 200
+
+
+def test_a_parent_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while it is suspended: the event loop goes on, and only events are left out, not answers."""
+    monkeypatch.setattr(process, "tell_story", lambda _: None)
+    ours, theirs = Pipe()
+    told, in_time, heard = threading.Event(), [False], list[tuple[object, object, object]]()
+
+    def parent() -> None:
+        ours.send((7, ReadView()))
+        in_time[0] = told.wait(10.0)
+        while not heard or heard[-1][0] != 7:
+            heard.append(ours.recv())
+        ours.send((None, Close()))
+
+    async def scenario() -> None:
+        loop = CommandLoop(theirs, tmp_path)
+        running = asyncio.create_task(loop.run())
+        await asyncio.sleep(0)
+        for _ in range(EVENTS):
+            loop._tell(b"a view of many peers" * 50_000)
+        told.set()
+        await running
+
+    reader = threading.Thread(target=parent)
+    reader.start()
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+    reader.join()
+    ours.close()
+    theirs.close()
+    assert in_time == [True]
+    *events, (_, nothing, error) = heard
+    assert 0 < len(events) < EVENTS
+    assert nothing is None and isinstance(error, NodeError)
