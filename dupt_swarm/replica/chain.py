@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Link
@@ -129,9 +130,10 @@ class Chain:
         if not theirs:
             return []
         lost = self.links[place:]
-        is_final = len(lost) > (FINAL_ROUNDS if electorate.members else FINAL_FIRST_ROUNDS)
-        if lost and (is_final or theirs[0].worth(electorate) <= lost[0].worth(electorate)):
-            return []
+        if lost:
+            is_final = len(lost) > (FINAL_ROUNDS if electorate.members else FINAL_FIRST_ROUNDS)
+            if is_final or theirs[0].worth(electorate) <= lost[0].worth(electorate):
+                return []
         for each in lost:
             del self._places[each.after]
         self.links[place:] = theirs
@@ -155,8 +157,9 @@ def _verified(links: Sequence[Link], state: str, electorate: Electorate) -> list
     for link in links:
         if link.state != state:
             raise ValueError("links that do not follow from one another")
-        link.check(electorate)
-        electorate = link.electorate(electorate)
+        known = replace(electorate)  # what it works out is not kept for each of thousands of rounds
+        link.check(known)
+        electorate = link.electorate(known)
         found.append(electorate)
         state = link.after
     return found

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain as joined
+from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
+
+BATCH = 256  # links that are read ahead: the lines of all would take as much memory again
 
 
 def beginning_in(path: Path) -> BeginningRecord:
@@ -42,16 +47,15 @@ class ChainFile:
             ValueError: it is damaged, or a link does not leave the state before it; says which.
             OSError: it cannot be read.
         """
-        *lines, rest = self.path.read_bytes().split(b"\n")
-        self.torn = rest != b""
-        try:
-            chain = BeginningRecord.parse(lines[0] if lines else b"").chain
-        except ValueError as error:
-            raise ValueError(f"{self.path.name}: it does not say where it begins: {error}") from error
-        # Most of the time goes to signatures, which threads verify side by side.
-        with ThreadPoolExecutor() as readers:
-            reading = [readers.submit(self._read, line) for line in lines[1:]]
-            for number, each in enumerate(reading, chain.electorate.round + 1):
+        with self.path.open("rb") as file, ThreadPoolExecutor() as readers:
+            lines = self._lines(file)
+            try:
+                chain = BeginningRecord.parse(next(lines, b"")).chain
+            except ValueError as error:
+                raise ValueError(f"{self.path.name}: it does not say where it begins: {error}") from error
+            # Most of the time goes to signatures, which threads verify side by side.
+            batches = iter(lambda: [readers.submit(self._read, line) for line in islice(lines, BATCH)], [])
+            for number, each in enumerate(joined.from_iterable(batches), chain.electorate.round + 1):
                 try:
                     link = each.result()
                     if link.state not in chain:
@@ -61,6 +65,12 @@ class ChainFile:
                     readers.shutdown(cancel_futures=True)
                     raise ValueError(f"{self.path.name}: the link of round {number}: {error}") from error
         return chain
+
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
+        for line in file:
+            self.torn = not line.endswith(b"\n")
+            if not self.torn:
+                yield line
 
     def _read(self, line: bytes) -> Link:
         return LinkRecord.parse(line).link(self._words)

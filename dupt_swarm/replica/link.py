@@ -22,7 +22,7 @@ BASES_MAX = 16
 BROUGHT_MAX = 256  # contributions to a round
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Brought:
     """A contribution, as its maker states it.
 
@@ -64,7 +64,7 @@ class Choice:
         return tuple(each.maker for each in self.brought)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """What somebody accepts: a ballot's proposal, by the id of its choice, and the state that follows."""
 
@@ -73,7 +73,7 @@ class Accepted:
     after: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Word:
     """What a peer signs of how a state is left.
 
@@ -90,7 +90,7 @@ class Word:
     signed: bytes = field(default=b"", compare=False, repr=False, kw_only=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Promise(Word):
     """To accept nothing in an earlier ballot.
 
@@ -109,7 +109,7 @@ class Promise(Word):
     callable: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Proposal(Word):
     """Of the ballot's coordinator.
 
@@ -134,7 +134,7 @@ class Proposal(Word):
         return frozenset(each.maker for each in self.leaves)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Acceptance(Word):
     """Of a proposal, by one who has computed the state that follows, and judged it.
 
@@ -161,7 +161,7 @@ class Acceptance(Word):
         return self.after, self.dropped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Link:
     """What a round leaves.
 

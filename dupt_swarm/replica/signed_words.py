@@ -6,12 +6,14 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from dupt_swarm.fields import Count, Digest, PeerId
+from dupt_swarm import fields
+from dupt_swarm.fields import Count
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
 from dupt_swarm.replica.link import (
@@ -26,6 +28,16 @@ from dupt_swarm.replica.link import (
     Word,
 )
 from dupt_swarm.replica.signed import as_text, from_text, read_signed, sign
+
+
+@lru_cache(maxsize=4096)
+def _one(text: str) -> str:
+    """The same text, and where it came before, the same object: each stands in many words of many links."""
+    return text
+
+
+Digest = Annotated[fields.Digest, AfterValidator(_one)]
+PeerId = Annotated[fields.PeerId, AfterValidator(_one)]
 
 REFUSED_MAX = 64
 # Of a member's words each comes again with every report and answer, until the state is left.

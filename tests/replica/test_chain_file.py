@@ -1,12 +1,14 @@
 """The chain of rounds on disk: what is kept of it, and what a damaged file says."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 
 from dupt_swarm.errors import FileError
+from dupt_swarm.replica import chain_file
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.signed_words import Words
@@ -64,6 +66,33 @@ def test_what_is_kept(file, kept) -> None:
     assert signed == [[each.signed for each in (*link.leaves, *link.acceptances)] for link in kept.links]
     assert file.path.read_bytes().count(b"\n") == 1 + ROUNDS
     assert [each.name for each in file.path.parent.iterdir()] == [file.path.name]
+
+
+def test_what_a_link_takes_in_memory(file, kept, monkeypatch) -> None:
+    """Not more than what it says: a digest or a peer id is one object, and what a check works out is gone."""
+    monkeypatch.setattr(chain_file, "ThreadPoolExecutor", lambda: ThreadPoolExecutor(1))
+    chain = again(file, kept)
+    for before, link in zip(states_of(chain), chain.links, strict=False):
+        assert not any(hasattr(each, "__dict__") for each in (link, *link.words, *link.choice.brought))
+        assert {id(link.state), *(id(each.state) for each in link.words)} == {id(before)}
+        assert {id(each.after) for each in link.acceptances} == {id(link.after)}
+    makers = [each.maker for link in chain.links for each in link.choice.brought]
+    assert len(set(map(id, makers))) == len(set(makers)) == len(KEYS)
+    for place in range(1 + ROUNDS):
+        assert set(vars(chain.electorate_at(place))) == {"round", "services"}
+
+
+def test_links_are_read_batch_by_batch(file, kept, monkeypatch) -> None:
+    """None is lost between two, and a damaged one is named by its round."""
+    for size in range(1, 2 + ROUNDS):
+        monkeypatch.setattr(chain_file, "BATCH", size)
+        assert again(file, kept).links == kept.links
+    lines = file.path.read_bytes().splitlines(keepends=True)
+    file.path.write_bytes(b"".join([*lines[:ROUNDS], b"{}\n"]))
+    for size in range(1, 2 + ROUNDS):
+        monkeypatch.setattr(chain_file, "BATCH", size)
+        with pytest.raises(ValueError, match=f"chain: the link of round {1 + ROUNDS}: "):
+            again(file, kept)
 
 
 def test_what_is_appended(file, kept) -> None:
