@@ -21,7 +21,7 @@ from dupt_swarm.network.members.dialling import Neighbours
 from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
-from dupt_swarm.network.reach.reachability import open_up, own_addresses, tell_whereabouts
+from dupt_swarm.network.reach.reachability import is_outdated, open_up, own_addresses, tell_whereabouts
 from dupt_swarm.network.rounds.deciding import Context, Deciding
 from dupt_swarm.network.rounds.exchange import RoundExchange
 from dupt_swarm.network.rounds.follow import Following
@@ -562,6 +562,9 @@ async def _open_deciding(
 
 
 async def _keep_reachable(connection: Connection, host: Host) -> None:
-    reason = await tell_whereabouts(connection.started, connection.membership)
+    started, settings, book = connection.started, connection.settings, connection.book
+    reason = await tell_whereabouts(
+        started, connection.membership, lambda: is_outdated(started, settings, book.addresses)
+    )
     logger.error("a new daemon is needed: %s", reason)
     host.give_up()

@@ -9,7 +9,7 @@ from hivemind.p2p import P2P, PeerID
 
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.reach.dialback import DialBack
-from dupt_swarm.network.reach.reachability import Verdict, probe
+from dupt_swarm.network.reach.reachability import Started, Verdict, is_outdated, probe
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.stranger import answer_raw, stranger_beside
@@ -17,6 +17,25 @@ from tests.support.stranger import answer_raw, stranger_beside
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
 VICTIM = "8.8.8.8"
 DIALLED, UNDIALLED = "", "connection refused"
+
+
+def test_one_that_has_a_node_replaced(stations, tmp_path) -> None:
+    """Neither a known peer that lies, nor one of two initial ones, makes anybody doubt what was found out."""
+
+    async def scenario() -> None:
+        async with stations(1) as [peer], stranger_beside(peer.address) as liar:
+            helper = await answer_always(liar, UNDIALLED)
+            await DialBack(peer.p2p, list).start()
+            for initial, known in [((peer.address,), (helper,)), ((peer.address, helper), ())]:
+                settings = NodeSettings("oracle", initial_peers=initial, host_maddrs=EVERYWHERE)
+                p2p = await start_daemon(settings, tmp_path)
+                try:
+                    assert await is_outdated(Started(p2p, True, "direct"), settings, known) is False
+                    assert await is_outdated(Started(p2p, False, "client"), settings, known) is False
+                finally:
+                    await p2p.shutdown()
+
+    run(scenario)
 
 
 async def answer_always(p2p: P2P, reason: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -26,6 +26,9 @@ from dupt_swarm.settings import NodeSettings
 
 ADDRESSES_SECONDS = 10.0
 LOST_SECONDS = 60.0
+# How long what was found out is believed after others confirmed it, or could not tell, or denied it.
+PAUSES: dict[bool | None, float] = {False: 3600.0, None: 600.0, True: 60.0}
+DENIALS = 2  # in a row: a network may be on its way up
 # So many are asked at most; where too few initial peers answer to outvote one, so many known ones are tried.
 ASKED_MAX, ASKED_MIN, KNOWN_MAX = 5, 3, 12
 KNOWN_SECONDS = 3.0
@@ -87,7 +90,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
         NodeError: as `start_daemon`.
     """
     p2p = await start_daemon(settings, run_dir)
-    if settings.role == "observer" or all(Address.parse(text).loopback for text in settings.host_maddrs):
+    if settings.role == "observer" or _is_on_loopback(settings):
         return Started(p2p, True, "direct")
     verdict = await probe(p2p, settings, known)
     match verdict.kind:
@@ -139,14 +142,30 @@ async def whereabouts(started: Started) -> RecordUpdate:
     return RecordUpdate(reach=reach, addresses=worth_telling(addresses))
 
 
-async def tell_whereabouts(started: Started, member: Membership) -> str:
-    """Keep them in the record, until a new daemon is needed; says why."""
-    lost_at = None
+async def tell_whereabouts(
+    started: Started, member: Membership, look: Callable[[], Awaitable[bool | None]]
+) -> str:
+    """Keep them in the record, until a new daemon is needed; says why.
+
+    ``look`` says what `is_outdated` does, now and then and when the addresses change, as when a laptop moves.
+    """
+    lost_at, addresses, denials = None, None, 0
+    looked_at, look_at = 0.0, time.monotonic() + PAUSES[False]
     while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
         try:
             update = await whereabouts(started)
             member.update(update)
+            moved, addresses = addresses not in (None, update.addresses), update.addresses
+            if moved:
+                look_at = min(look_at, looked_at + PAUSES[True])
+            if time.monotonic() >= look_at:
+                outdated = await look()
+                denials = denials + 1 if outdated else 0
+                looked_at = time.monotonic()
+                look_at = looked_at + PAUSES[outdated]
+                if denials == DENIALS:
+                    return "others reach it, or do not, in another way than when it was started"
         except Exception as error:  # p2pd may be about to be replaced
             logger.debug("where this peer can be called is not known: %r", error)
             continue
@@ -155,6 +174,25 @@ async def tell_whereabouts(started: Started, member: Membership) -> str:
         elif lost_at is None:
             lost_at = time.monotonic()
     return "no relay forwards connections to this peer any more"
+
+
+async def is_outdated(started: Started, settings: NodeSettings, known: Sequence[str]) -> bool | None:
+    """Whether others would find out something else about the peer now; None: nobody can tell.
+
+    All of the initial peers that can tell have to say so, and those at ``known`` where they are few:
+    strangers alone must not have a node replaced.
+    """
+    if _is_on_loopback(settings):
+        return None
+    p2p, own = started.p2p, await own_addresses(started.p2p)
+    answers = _witnesses(await _ask(p2p, await _connect(p2p, settings.initial_peers), own))
+    if not answers:
+        return None
+    if len(answers) < ASKED_MIN:
+        answers += _witnesses(await _ask(p2p, await _connect_soon(p2p, known[:KNOWN_MAX]), own))
+    if all(_could_dial(answer) != started.dialled for answer in answers):
+        return True
+    return started.dialled and not settings.announce_maddrs and with_observed(own, answers) != ()
 
 
 async def open_up(started: Started, member: Membership) -> None:
@@ -185,6 +223,10 @@ async def _found_hidden(p2p: GuardedP2P) -> Started:
     if reach == "client":
         logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
     return Started(p2p, False, reach)
+
+
+def _is_on_loopback(settings: NodeSettings) -> bool:
+    return all(Address.parse(text).loopback for text in settings.host_maddrs)
 
 
 async def own_addresses(p2p: GuardedP2P) -> list[str]:

@@ -1,7 +1,11 @@
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
+from multiaddr import Multiaddr
 
 from dupt_swarm.network.reach import dialback, reachability
 from dupt_swarm.network.reach.dialback import Answer, DialBack
@@ -9,14 +13,17 @@ from dupt_swarm.network.reach.reachability import (
     Started,
     Verdict,
     is_dialled,
+    is_outdated,
     most,
     own_addresses,
     probe,
     start_reachable,
+    tell_whereabouts,
     whereabouts,
     with_observed,
 )
 from dupt_swarm.network.reach.starting import start_daemon
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import LOOPBACK
 
@@ -134,6 +141,91 @@ def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
     assert len(list(moments)) == 8  # at last it was asked once
+
+
+class Moving:
+    """Stands in for the daemon of a laptop and for its record."""
+
+    peer_id = "12D3KooWEJjk7jJbwCPWBuPqNvxBxCGvCWHtsd9SPN6jCsq2ybKd"
+
+    def __init__(self) -> None:
+        self.host = "203.0.113.7"
+        self.told: list[RecordUpdate] = []
+
+    async def get_visible_maddrs(self, latest: bool) -> list[Multiaddr]:
+        """Where it is now."""
+        assert latest
+        return [Multiaddr(f"/ip4/{self.host}/tcp/4001/p2p/{self.peer_id}")]
+
+    def update(self, update: RecordUpdate) -> None:
+        """What the others get to know."""
+        self.told.append(update)
+
+
+@pytest.mark.parametrize(
+    ("looks", "replaced"),
+    [
+        ([True, True], True),
+        ([True, False], False),
+        ([True, None, True, False], False),
+        ([None, False], False),
+    ],
+)
+def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, monkeypatch) -> None:
+    """Others are asked again: where they deny twice what was found out at the start, the node is replaced."""
+    monkeypatch.setattr(reachability, "ADDRESSES_SECONDS", 0.001)
+    monkeypatch.setattr(reachability, "PAUSES", {False: 3600.0, None: 0.0, True: 0.0})
+    laptop, said = Moving(), looks.copy()
+
+    async def look() -> bool | None:
+        return said.pop(0)
+
+    async def told(count: int) -> None:
+        while len(laptop.told) < count:
+            await asyncio.sleep(0.001)
+
+    async def scenario() -> bool:
+        started: Any = Started(laptop, True, "direct")  # type: ignore[arg-type]
+        telling = asyncio.create_task(tell_whereabouts(started, laptop, look))  # type: ignore[arg-type]
+        await told(9)
+        assert said == looks  # nothing has changed, and nobody is asked
+        laptop.host = "192.168.1.20"
+        try:
+            while said:
+                await asyncio.sleep(0.001)
+            await told(len(laptop.told) + 9 * (not replaced))
+            await asyncio.sleep(0)
+            return "another way" in await telling if replaced else telling.done()
+        finally:
+            telling.cancel()
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 60)) is replaced
+    assert said == []
+
+
+def test_asked_again(stations, tmp_path) -> None:
+    """It is outdated where those who can tell find the contrary, and not where nobody can."""
+
+    async def scenario() -> None:
+        async with stations(1) as [one]:
+            settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
+            p2p = await start_daemon(settings, tmp_path)
+
+            async def found(*, dialled: bool, **changes: Any) -> bool | None:
+                started = Started(p2p, dialled, "direct" if dialled else "client")
+                return await is_outdated(started, replace(settings, **changes), ())
+
+            try:
+                assert await found(dialled=True) is await found(dialled=False) is None
+                await DialBack(one.p2p, list).start()
+                assert await found(dialled=True) is False
+                assert await found(dialled=False) is True
+                assert await found(dialled=False, initial_peers=()) is None
+                assert await found(dialled=False, host_maddrs=LOOPBACK) is None
+            finally:
+                await p2p.shutdown()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_observed_address() -> None:
