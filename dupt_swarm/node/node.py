@@ -267,5 +267,5 @@ def _while_open(closing: threading.Event, link: Link, future: Future[Joined]) ->
         if closing.is_set():
             raise NodeError("this peer is being ended")
         if ailment := link.ailment():
-            raise NodeError(f"it {_ENDINGS[ailment]}")
+            raise NodeError(f"it {ENDINGS[ailment]}")
     raise NodeError(f"it did not join the swarm within {REJOIN_SECONDS:.0f} s")
