@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,11 @@ from dupt_swarm.command_line.printable import printable
 from dupt_swarm.errors import DuptError
 
 INTERRUPTED = 130
+# What helps where the system refuses something.
+REMEDIES = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "check its permissions"),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space there"),
+}
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,21 +29,30 @@ R = TypeVar("R")
 def exit_codes() -> Iterator[None]:
     """Within it a `DuptError` ends the program with its exit code, Ctrl-C with 130.
 
-    The message goes to stderr, after ``error:``. click's own usage errors pass, and exit with 2.
+    So does what the system refuses to do with a path, with 1: merely to ask whether it is there may fail. The
+    message goes to stderr, after ``error:``. click's own usage errors pass, and exit with 2.
     """
     try:
         yield
     except DuptError as error:
         click.echo(f"error: {message(error)}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is None or error.errno == errno.EPIPE:
+            raise
+        click.echo(f"error: {message(error)}", err=True)
+        sys.exit(DuptError.exit_code)
     except (KeyboardInterrupt, click.Abort):
         # click would say "Aborted!" and exit with 1, as for a failure.
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
 
 
-def message(error: DuptError) -> str:
+def message(error: DuptError | OSError) -> str:
     """What to tell the user of ``error``: fit for a terminal, with the options that its remedy is about."""
+    if isinstance(error, OSError):
+        remedy = REMEDIES.get(error.errno or 0, "check the path and the disk")
+        return printable(f"{error.filename}: {error.strerror}; {remedy}")
     text, flags = printable(str(error)), ", ".join(_flags(error.settings))
     if not flags:
         return text

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -148,9 +149,16 @@ def _shared_folder(folder: Path) -> Path:
 
 
 def _is_folder(path: Path) -> bool:
+    """Whether a folder is there.
+
+    Raises:
+        CheckpointError: this user may not look.
+    """
     try:
-        return path.is_dir()
-    except OSError:  # as of a name that is too long
+        return stat.S_ISDIR(path.stat().st_mode)
+    except PermissionError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror}; check its permissions") from error
+    except (OSError, ValueError):  # as of a name that is too long, or has a null
         return False
 
 

@@ -86,10 +86,8 @@ def check_disk(state_dir: Path, swarm_id: str, needed: float | None, max_disk: i
         needed: bytes of checkpoints and tokens; None: not known.
         max_disk: what the swarm's folder may take, if that is limited.
     """
-    place = state_dir
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+    place = _nearest(state_dir)
+    if place is None or not os.access(place, os.W_OK | os.X_OK):
         return Check("disk", False, f"{state_dir} cannot be written", "choose another --state-dir")
     free = shutil.disk_usage(place).free
     if needed is None:
@@ -186,6 +184,16 @@ def free_memory() -> int:
     except (OSError, ValueError):
         return int(free)  # no container, or one without a limit
     return min(int(free), limit - used)
+
+
+def _nearest(folder: Path) -> Path | None:
+    """``folder``, or the folder above in which it would be made; None if none can be, or nobody may look."""
+    try:
+        while not folder.exists():
+            folder = folder.parent
+        return folder if folder.is_dir() else None
+    except OSError:
+        return None
 
 
 def _memory(name: str, needed: float, free: float, remedy: str, how: str = "") -> Check:
