@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 
 SWARM_NAME = "demo"
+ORACLES = ("library", "manual", "packages")  # by their corpora
 PROMPT = "Python is"
 
 
@@ -45,20 +47,21 @@ def check_place(folder: Path) -> None:
 
     if not _of_earlier_demo(folder):
         check_vacant(folder)
-    above = next(parent for parent in folder.absolute().parents if parent.exists())
-    if not os.access(above, os.W_OK):
-        raise UsageError(
-            f"{above}: nothing can be written there; choose another place for the demo's model",
-            setting="model",
-        )
+    place = folder.resolve()
+    above = next(parent for parent in place.parents if parent.exists())
+    for written in (above, place):
+        if written.exists() and not os.access(written, os.W_OK):
+            raise UsageError(
+                f"{written}: nothing can be written there; choose another place for the demo's model",
+                setting="model",
+            )
 
 
-def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> None:
+def keep_model(peers: Sequence[Path], folder: Path) -> None:
     """Write to ``folder`` the newest state that one of the ``peers`` has saved in its folder.
 
     Args:
         peers: folders with checkpoints.
-        names: of those who made it.
         folder: see `check_place`.
     """
     from dupt_swarm.models.pulling import origin_of
@@ -66,9 +69,10 @@ def keep_model(peers: Sequence[Path], names: Sequence[str], folder: Path) -> Non
 
     model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
     state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)
-    origin = origin_of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": tuple(names)})
+    origin = origin_of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": ORACLES})
     if _of_earlier_demo(folder):
-        shutil.rmtree(folder)
+        for file in folder.iterdir():  # the folder stays: it may be a link
+            file.unlink()
     replace(model, origin=origin).save(folder)
 
 
@@ -87,10 +91,16 @@ def _as_typed(program: str) -> str:
 
 
 def _of_earlier_demo(folder: Path) -> bool:
+    """Whether an earlier demo's model is in ``folder``, and nothing else that would go with it."""
+    from dupt_swarm.models.saved_model import FILES
+
     try:
-        return Origin.load(folder / ORIGIN_FILE).swarm_id.startswith(f"{SWARM_NAME}-")
+        origin = Origin.load(folder / ORIGIN_FILE)
     except CheckpointError:
         return False
+    # Anybody may call a swarm `demo`.
+    made_here = re.fullmatch(f"{SWARM_NAME}-[0-9a-f]+", origin.swarm_id) and origin.peers == ORACLES
+    return bool(made_here) and all(path.name in FILES and path.is_file() for path in folder.iterdir())
 
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
@@ -167,7 +177,7 @@ def run(folder: Path, rounds: int, model: Path, screen: DemoScreen) -> None:
         results = {name: _result(name, processes) for name in oracles}
     saved = [folder_of(folder / name, manifest.swarm_id, "oracle") for name in oracles]
     first = folder_of(folder / "bootstrap", manifest.swarm_id, "bootstrap")
-    keep_model([first, *saved], sorted(oracles), model)
+    keep_model([first, *saved], model)
     screen.sum_up(results)
     worse = [name for name, result in results.items() if not _learnt(result)]
     if worse:

@@ -41,6 +41,7 @@ from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
 
 MANIFEST_FILE, TOKENIZER_FILE = "manifest.json", "tokenizer.json"
+FILES = (MANIFEST_FILE, TOKENIZER_FILE, ORIGIN_FILE, CHAIN_FILE, REPLICA_FILE)  # of a model folder
 REMEDY = "give a folder that `dupt-model pull` wrote, or a checkpoint"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from dupt_swarm import SavedModel
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
 from peers import demo
 from tests.support.programs import BIN, dupt_peer
 from tests.support.saved_models import write_model
@@ -51,8 +52,40 @@ def test_only_an_earlier_demo_gives_way(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(demo, "SWARM_NAME", one.manifest.name)
     for _ in range(2):
         demo.check_place(tmp_path / "kept")
-        demo.keep_model([one.folder], ["ada"], tmp_path / "kept")
+        demo.keep_model([one.folder], tmp_path / "kept")
     assert SavedModel.load(tmp_path / "kept").state.digest == one.state.digest
+
+
+def test_an_earlier_demo_gives_way_behind_a_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new model is where the link leads; the link stays."""
+    one = write_model(tmp_path / "peer")
+    monkeypatch.setattr(demo, "SWARM_NAME", one.manifest.name)
+    demo.keep_model([one.folder], tmp_path / "kept")
+    (tmp_path / "kept" / "chain.jsonl").unlink(missing_ok=True)
+    (tmp_path / "kept" / "tokenizer.json").unlink()
+    link = tmp_path / "link"
+    link.symlink_to("kept")
+    demo.check_place(link)
+    demo.keep_model([one.folder], link)
+    assert link.is_symlink()
+    assert SavedModel.load(tmp_path / "kept").state.digest == one.state.digest
+
+
+def test_nothing_goes_with_an_earlier_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what else lies in its folder, nor the model of somebody's own swarm with that name."""
+    one = write_model(tmp_path / "peer")
+    monkeypatch.setattr(demo, "SWARM_NAME", one.manifest.name)
+    demo.keep_model([one.folder], tmp_path / "kept")
+    (tmp_path / "kept" / "fine-tuned").mkdir()
+    with pytest.raises(UsageError, match="not an empty folder"):
+        demo.check_place(tmp_path / "kept")
+    (tmp_path / "kept" / "fine-tuned").rmdir()
+    demo.check_place(tmp_path / "kept")
+    origin = tmp_path / "kept" / ORIGIN_FILE
+    pulled = Origin.load(origin).model_copy(update={"peers": ("ada", "bob")})
+    origin.write_bytes(pulled.to_bytes())
+    with pytest.raises(UsageError, match="not an empty folder"):
+        demo.check_place(tmp_path / "kept")
 
 
 def test_the_line_suits_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
