@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from dupt_swarm.command_line.printable import is_harmless
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.device import choose_device
@@ -204,7 +204,7 @@ def dataset_name(settings: EvaluatorSettings) -> str:
     if not settings.dataset:
         if settings.corpus is None:
             return HELD_OUT
-        stem = Path(settings.corpus).expanduser().absolute().name.partition(".")[0]
+        stem = expanded(settings.corpus).absolute().name.partition(".")[0]
         return plain_name(stem) or "corpus"
     if not re.fullmatch(DATASET_PATTERN.strip("^$"), settings.dataset):
         raise UsageError(

@@ -13,6 +13,7 @@ import click
 from pydantic import ValidationError
 
 from dupt_swarm.disk.folders import OFFER_FOLDER
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.manifest import Manifest
@@ -65,7 +66,7 @@ class Offering:
             raise UsageError(
                 "a task is learnt from labelled examples, not from text", setting=("offers", "task")
             )
-        about["title"] = about["title"] or Path(texts[0].path).expanduser().absolute().name[:TITLE_LENGTH_MAX]
+        about["title"] = about["title"] or expanded(texts[0].path).absolute().name[:TITLE_LENGTH_MAX]
         try:
             Offer(**about)
         except ValidationError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import UsageError
 from dupt_swarm.settings import BATCH_SIZE, LISTEN_EVERYWHERE, OF_THE_SWARM, NodeSettings, WeightedCorpus
 
@@ -126,7 +127,7 @@ def _number(text: str) -> float | None:
 
 def _is_there(text: str) -> bool:
     """Whether a path or a glob leads to anything."""
-    path = os.path.expanduser(text)  # noqa: PTH111 (Path.expanduser raises for an unknown user)
+    path = str(expanded(text))
     return os.path.lexists(path) or any(glob.iglob(path, recursive=True))  # noqa: PTH207
 
 

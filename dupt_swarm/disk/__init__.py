@@ -2,6 +2,7 @@
 
 folders         the state folder: a sub-folder per swarm and role
 files           atomic writes
+home            paths with a `~`
 anonymous       files without a name, by which processes share memory
 offered         text that a swarm offers, and which of it makes room for other
 limit           how much disk a folder takes, and how much it may

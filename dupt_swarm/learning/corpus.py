@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Piece, Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles, problem_with
@@ -88,7 +89,7 @@ class Corpus:
             "field": text.field,
             "sources": [list(source) for source in sources],
         }
-        cache = cache_dir.expanduser().resolve()
+        cache = expanded(cache_dir).resolve()
         try:
             with _locked(cache):
                 corpus = _open(cache, made_from)

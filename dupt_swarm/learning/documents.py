@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.reading import (
     decompressed,
@@ -71,7 +72,7 @@ def find_sources(path: Path | str) -> list[Source]:
     Raises:
         CorpusError: nothing there, or of no kind that is supported, or it cannot be looked at.
     """
-    path = Path(path).expanduser().absolute()
+    path = expanded(path).absolute()
     with reported(path):
         found = _find(path)
     once: dict[str, Path] = {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.documents import Source
@@ -182,7 +183,7 @@ class Mixture:
 
 
 def _place(path: Path | str) -> Path:
-    return Path(path).expanduser().resolve()
+    return expanded(path).resolve()
 
 
 def _asks_for_language(paths: Sequence[Path]) -> list[bool]:

@@ -15,6 +15,7 @@ import torch
 from pydantic import ValidationError
 
 from dupt_swarm.checkpoint import REPLICA_FILE
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.answers import require_scores
 from dupt_swarm.learning.device import choose_device
@@ -130,7 +131,7 @@ class Finetuner:
         self.train, self.valid = self._load(task.train), self._load(task.valid)
         self._check_variety()
         self._begun_with = self._describe()
-        self._out = out.expanduser().absolute()
+        self._out = expanded(out).absolute()
         self._progress = Progress(self._out.with_name(f"{self._out.name}.unfinished"), self._begun_with)
         self.report = self._read_report()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.tables import READERS, Row
 from dupt_swarm.learning.reading import reported
@@ -33,7 +34,7 @@ class LabelledFiles:
         Raises:
             CorpusError: there is none that is supported, or it cannot be looked at.
         """
-        path = Path(self.path).expanduser()
+        path = expanded(self.path)
         with reported(path):
             return self._find(path)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.generation.overlap import lacks_for_overlap, overlap
 from dupt_swarm.learning.labelled.files import SUPPORTED, LabelledFiles, is_table
@@ -105,7 +105,7 @@ def _tables(corpus: str, chosen: dict[str, Any]) -> LabelledFiles:
         raise UsageError(
             "of a pair each token of the target is foretold once; leave it out", setting="stride"
         )
-    path = Path(corpus).expanduser()
+    path = expanded(corpus)
     if path.exists() and not is_table(path):
         raise CorpusError(
             f"{corpus}: an encoder-decoder is measured on a table of pairs, with the columns `source` and "
