@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from dupt_swarm.command_line.streams import prepare_streams
+
 FORMAT = "%(asctime)s %(message)s"
 OURS = ("dupt_swarm", "peers", "monitor")
 
@@ -38,6 +40,11 @@ class LazyGroup(click.Group):
         """
         super().__init__(**more)
         self._package, self._first_lines, self._together = package, commands, together or {}
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run the program, as click does."""
+        prepare_streams()
+        return super().main(*args, **more)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order of first use."""

@@ -1,0 +1,49 @@
+"""Streams that bear what they cannot show, and a terminal that is gone."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dupt_swarm.command_line.streams import prepare_streams
+from tests.support.programs import start
+
+
+def test_what_an_encoding_lacks_is_spelt_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark by another one, the rest as ?, on stdout, which would refuse it; stderr keeps its own way."""
+    for name, errors in (("stdout", "strict"), ("stderr", "backslashreplace")):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), "latin-1", errors))
+    prepare_streams()
+    for stream, expected in (
+        (sys.stdout, "+x -... ? é"),
+        (sys.stderr, "\\u2713\\u2717 \\u2013\\u2026 \\u4e2d é"),
+    ):
+        print("✓✗ –… 中 é", end="", file=stream, flush=True)
+        assert isinstance(stream.buffer, io.BytesIO)
+        assert stream.buffer.getvalue() == expected.encode("latin-1")
+
+
+def test_a_program_on_such_a_terminal() -> None:
+    """Its help has an ellipsis."""
+    process = start("join", "--help", popen=subprocess.Popen, PYTHONIOENCODING="latin-1")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert "DUPT_PEER_..._CORPUS" in output
+
+
+def test_a_terminal_that_is_gone_takes_what_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then it shows it."""
+    ours, terminal = os.openpty()
+    with open(terminal, "w") as stream:  # noqa: PTH123 (a descriptor)
+        monkeypatch.setattr(sys, "stderr", stream)
+        prepare_streams()
+        print("seen", file=sys.stderr)
+        assert os.read(ours, 100) == b"seen\r\n"
+        os.close(ours)
+        with pytest.raises(OSError, match="Input/output error"):
+            os.write(terminal, b"lost\n")
+        print("lost", file=sys.stderr)
+        assert sys.stderr.encoding == stream.encoding
+        monkeypatch.undo()
