@@ -17,7 +17,7 @@ check            preflight: is this machine fit to join?
 demo             a whole swarm on this machine
 options          what several commands share
 address_options  where a peer listens, and which addresses it announces
-interruption     Ctrl-C and SIGTERM
+interruption     Ctrl-C, SIGTERM, a terminal that is closed
 processes        our programs as child processes, which end with their parent
 checks/          what `check` looks at
 service/         an oracle that starts with the machine

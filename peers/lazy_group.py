@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from dupt_swarm.command_line.exit_codes import exit_codes
 from dupt_swarm.command_line.streams import prepare_streams
 
 FORMAT = "%(asctime)s %(message)s"
@@ -56,7 +57,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self._first_lines:
             return None
         shared = self._together.get(cmd_name)
-        module = import_module(f"{self._package}.{shared or cmd_name}")
+        with exit_codes():  # Ctrl-C may come now
+            module = import_module(f"{self._package}.{shared or cmd_name}")
         command: click.Command = getattr(module, cmd_name if shared else "command")
         _name_variables(command, f"{ctx.auto_envvar_prefix}_{cmd_name.upper()}")
         return with_verbosity(command)

@@ -1,7 +1,12 @@
-"""SIGTERM ends an oracle soon, whatever it is doing: what systemd and Docker kill after a while is lost."""
+"""SIGTERM ends an oracle soon, whatever it is doing: what systemd and Docker kill after a while is lost.
+
+So does the end of its terminal.
+"""
 
 import hashlib
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,11 +62,14 @@ def slow_swarm(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -
 class Joining:
     """A running ``dupt-peer join``."""
 
-    def __init__(self, swarm: Swarm, state_dir: Path, corpus: Path, *options: str) -> None:
+    def __init__(
+        self, swarm: Swarm, state_dir: Path, corpus: Path, *options: str, stderr: int = subprocess.PIPE
+    ) -> None:
         self.folder = state_dir / swarm.manifest.swarm_id
         self._process = start(
             *("join", "--initial-peers", swarm.addresses[0], "--corpus", str(corpus), *LISTEN),
             *("--state-dir", str(state_dir), *options),
+            stderr=stderr,
         )
 
     def wait_for_line(self, text: str) -> None:
@@ -91,19 +99,20 @@ class Joining:
         """Pause it or have it go on."""
         assert ask(self.folder, command)["ok"]
 
-    def terminate(self) -> tuple[int, float]:
-        """Its exit code after SIGTERM, and how many seconds it took."""
+    def terminate(self, *signals: signal.Signals) -> tuple[int, float]:
+        """Its exit code after these signals, and how many seconds it took."""
         began = time.monotonic()
-        self._process.terminate()
+        for number in signals:
+            self._process.send_signal(number)
         try:
             self._process.communicate(timeout=120)
         finally:
             self._process.kill()
         return self._process.returncode, time.monotonic() - began
 
-    def assert_it_ends_soon(self, *, checkpoint: bool = True) -> None:
-        """Cleanly, and with a checkpoint that the same command goes on from."""
-        code, seconds = self.terminate()
+    def assert_it_ends_soon(self, *signals: signal.Signals, checkpoint: bool = True) -> None:
+        """Cleanly, and with a checkpoint that the same command goes on from; after SIGTERM, or others."""
+        code, seconds = self.terminate(*signals or (signal.SIGTERM,))
         assert code == 0
         assert seconds < STOP_SECONDS
         if checkpoint:
@@ -144,6 +153,21 @@ def test_while_it_steps(slow_swarm: Swarm, text: Path, tmp_path: Path) -> None:
     oracle.order("resume")
     oracle.wait_for_activity("stepping")
     oracle.assert_it_ends_soon()
+
+
+def test_when_its_terminal_is_closed(
+    slow_swarm: Swarm, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has to say then goes nowhere; the system and the shell tell it to end."""
+    ours, terminal = os.openpty()
+    monkeypatch.setenv("TERM", "dumb")  # some lines, which have room in it unread, and no panel
+    oracle = Joining(slow_swarm, tmp_path, text, stderr=terminal)
+    os.close(terminal)
+    oracle.wait_for_activity("evaluating")
+    os.close(ours)
+    oracle.order("pause")
+    oracle.wait_for_activity("paused")
+    oracle.assert_it_ends_soon(signal.SIGHUP, signal.SIGHUP)
 
 
 def test_while_it_saves(slow_swarm: Swarm, text: Path, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def run_python(*arguments: str, seconds: float, **options: Any) -> subprocess.Co
 
 
 def _run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return _end(start(*arguments, popen=Program, program=program, **environment), 300)
+    pipe = subprocess.PIPE
+    return _end(start(*arguments, popen=Program, program=program, stderr=pipe, **environment), 300)
 
 
 def _end(started: subprocess.Popen[str], seconds: float) -> subprocess.CompletedProcess[str]:
@@ -50,13 +51,14 @@ def start(
     *arguments: str,
     popen: type[subprocess.Popen[Any]] = Program,
     program: str = "dupt-peer",
+    stderr: int = subprocess.PIPE,
     **environment: str,
 ) -> subprocess.Popen[str]:
     """Start it, and let it run; ``popen`` is `subprocess.Popen` where the start itself matters."""
     process = popen(
         [str(BIN / program), *arguments],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env=os.environ | environment,
     )
