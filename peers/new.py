@@ -15,7 +15,7 @@ import click
 from pydantic import ValidationError
 
 from dupt_swarm.command_line.exit_codes import command_errors
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
@@ -188,7 +188,7 @@ def _texts(
 
     Raises:
         UsageError: there is nothing, or something that the objective has no use for.
-        CorpusError: a table is not there.
+        CorpusError: it is not there, or there is no text in it.
     """
     if objective.reads_text:
         if chosen["columns"]:
@@ -199,6 +199,8 @@ def _texts(
                 "give text for the tokenizer to learn from, or to offer, or a model to begin with",
                 setting=("corpus", "offers", "model"),
             )
+        for text in files:
+            text.check()
         return read_all(files)
     if offering.texts:
         raise UsageError(
@@ -206,10 +208,11 @@ def _texts(
         )
     if corpus is None:
         raise UsageError("give tables of pairs for the tokenizer to learn from", setting="corpus")
-    from dupt_swarm.learning.labelled.pairs import texts_in
+    from dupt_swarm.learning.labelled.pairs import read_pairs, texts_in
 
     tables = LabelledFiles(Path(corpus), chosen["columns"])
-    tables.find()
+    if next(read_pairs(tables), None) is None:
+        raise CorpusError(f"{corpus}: there is no pair of texts in it; give some")
     return texts_in(tables)
 
 

@@ -47,6 +47,20 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     assert not run.exists()
 
 
+def test_a_tokenizer_learns_from_something(tmp_path: Path) -> None:
+    """A text or a table with nothing in it is refused, as `check` does it; nothing is written."""
+    run, text, table = tmp_path / "run.toml", tmp_path / "words.txt", tmp_path / "pairs.csv"
+    text.write_text("")
+    table.write_text("source,target\n")
+    refused = f"{text}: there is no text in it; give some"
+    assert new(run, "--corpus", str(text)) == f"1: error: {refused}\n"
+    [found], _ = check_data(OracleSettings(text), None)
+    assert found.detail == refused
+    assert "1: error: " in (said := new(run, "--preset", "transformer", "--corpus", str(table)))
+    assert "no pair of texts in it; give some" in said
+    assert {*tmp_path.iterdir()} == {text, table}
+
+
 def test_a_check_sees_whether_pairs_are_there(tmp_path: Path) -> None:
     """Tables of pairs are what such a swarm learns from, and a text is not."""
     table = write_lines(tmp_path / "pairs.jsonl", two_tongues(9, seed=1))
