@@ -20,6 +20,7 @@ from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.explain import explain_invalid
+from dupt_swarm.manifest.manifest import NAME, NAME_REMEDY
 from dupt_swarm.manifest.tables import LM_WEIGHTS
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.key import make_key, public_hex
@@ -118,6 +119,8 @@ def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any)
     MANIFEST and oracles pass on. All see it; what oracles bring themselves stays private.
     """
     name = name or manifest.stem
+    if not NAME.fullmatch(name):
+        raise UsageError(f"a swarm cannot be called {name}: {NAME_REMEDY}", setting="name")
     offering = Offering.of(chosen)
     if model is None:
         _write_preset(manifest, name=name, offering=offering, **chosen)
@@ -161,7 +164,7 @@ def _write_preset(
     texts = _texts(objective, corpus, offering, chosen)
     tokenizer_path = manifest.with_name("tokenizer.json")
     check_free(manifest, tokenizer_path, *offering.folders(manifest))
-    # A wrong name should not cost the training of a tokenizer.
+    # What is wrong with the manifest should not cost the training of a tokenizer.
     check = {"tokenizer_sha256": "0" * 64, "vocabulary_size": 257}
     manifest_from_preset(preset, name=name, seed=seed, size=size, **check)  # type: ignore[arg-type]
 

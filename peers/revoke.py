@@ -15,6 +15,8 @@ from dupt_swarm.organiser.invitation import id_in
 from peers import options
 from peers.invite import open_organisers
 
+SHOWN_MAX = 20
+
 
 @click.command("revoke")
 @click.argument("manifest", type=click.Path(path_type=Path))
@@ -29,8 +31,9 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
     swarm within seconds. Nothing is taken back by another such file, or by none: what is revoked stays so.
     """
     (run, key), path = open_organisers(manifest), manifest.with_name(REVOKED_FILE)
+    ids = {_id_in(text) for text in invitations}
     try:
-        new = revocations.revoke({id_in(text) for text in invitations}, key, run.swarm_id)
+        new = revocations.revoke(ids, key, run.swarm_id)
         revoked = revocations.add(path, new, bytes.fromhex(run.admission.organiser), run.swarm_id)
     except ValueError as error:
         raise UsageError(f"nothing was revoked: {error}") from error
@@ -42,3 +45,19 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
         "runs from there tells the others",
         err=True,
     )
+
+
+def _id_in(text: str) -> bytes:
+    """The id of the invitation that ``text`` names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    try:
+        return id_in(text)
+    except ValueError as error:
+        named = text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"  # it may be most of a token
+        raise UsageError(
+            f"nothing was revoked: {named}: {error}; "
+            "give a token, an id (16 hexadecimal digits) or a credential"
+        ) from error

@@ -39,6 +39,8 @@ from dupt_swarm.manifest.tables import (
 )
 
 NAME_LENGTH_MAX = 40
+NAME = re.compile(f"[A-Za-z0-9][A-Za-z0-9-]{{,{NAME_LENGTH_MAX - 1}}}")
+NAME_REMEDY = f"use 1 to {NAME_LENGTH_MAX} letters, digits and hyphens, beginning with a letter or digit"
 
 
 class Manifest(Table):
@@ -65,10 +67,8 @@ class Manifest(Table):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, value: str) -> str:
-        if len(value) > NAME_LENGTH_MAX or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*", value):
-            raise ValueError(
-                f"use 1 to {NAME_LENGTH_MAX} letters, digits and hyphens, beginning with a letter or digit"
-            )
+        if not NAME.fullmatch(value):
+            raise ValueError(NAME_REMEDY)
         return value
 
     @model_validator(mode="after")

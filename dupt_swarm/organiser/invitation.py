@@ -108,6 +108,8 @@ class Token:
         if not text.startswith(TOKEN_MARK):
             raise ValueError(f"this is not a token: they begin with {TOKEN_MARK}")
         data = _decoded(text.removeprefix(TOKEN_MARK))
+        if len(data) <= KEY_BYTES:
+            raise ValueError("this is not a token: most of it is missing")
         token = cls(Ed25519PrivateKey.from_private_bytes(data[:KEY_BYTES]), data[KEY_BYTES:])
         if token.invitation.key != token.key.public_key().public_bytes_raw():
             raise ValueError("this is not a token: it is damaged")

@@ -69,7 +69,8 @@ def test_only_the_organiser_invites_and_revokes(run: Path, tmp_path: Path) -> No
         assert (done.returncode, done.stdout) == (2, "")
         assert "only who has the organiser's key" in done.stderr
     done = dupt_peer("revoke", str(run), "nonsense")
-    assert done.returncode == 2 and "nothing was revoked" in done.stderr
+    assert done.returncode == 2 and "nothing was revoked: nonsense: this is" in done.stderr
+    assert "give a token, an id (16 hexadecimal digits) or a credential" in done.stderr
     assert not run.with_name("revoked").exists()
 
 

@@ -92,6 +92,17 @@ def test_what_does_not_fit_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_file_names_the_swarm(base: Path, tmp_path: Path) -> None:
+    """What cannot be a name is refused with the option that gives another; before anything is read."""
+    run = tmp_path / "my_run.toml"
+    refused = "2: error: a swarm cannot be called my_run: use 1 to 40 letters, digits and hyphens, "
+    for arguments in (("--corpus", "nothing"), ("--from", str(base), *TASK)):
+        said = new(run, *arguments)
+        assert said.startswith(refused) and said.endswith(" (--name)\n")
+    assert not any(tmp_path.iterdir())
+    assert new(run, "--from", str(base), *TASK, "--name", "my-run").startswith("0:")
+
+
 def test_a_task_needs_a_model(tmp_path: Path) -> None:
     """Without one there is no task; without text there is no tokenizer; a folder without a model is named."""
     run = tmp_path / "run.toml"
