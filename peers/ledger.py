@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -19,8 +18,6 @@ from peers import options
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 
 
 @click.command("ledger")
@@ -54,9 +51,9 @@ def command(
     if as_json:
         click.echo(json.dumps(to_json(manifest.swarm_id, ledger, names, peer_id), indent=2))
         return
-    from rich.console import Console
+    from peers.screen.table import stdout_console
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console = stdout_console()
     since = f", since round {ledger.begins:,}: nobody asked tells what was before" if ledger.begins else ""
     weak = f", {ledger.weak:,} of the rounds weak" if ledger.weak else ""
     console.print(
@@ -107,20 +104,17 @@ def to_json(swarm_id: str, ledger: Ledger, names: Mapping[str, str], peer_id: st
 
 def table(ledger: Ledger, names: Mapping[str, str], peer_id: str, top: int) -> Table:
     """A row for each peer."""
-    from rich.markup import escape
-    from rich.table import Table
+    from peers.screen.table import build_table
 
-    found = Table(box=None, pad_edge=False)
-    found.add_column("place", justify="right")
-    found.add_column("name")
-    found.add_column("peer")
-    for heading in ("tokens", "of all", "rounds", "dropped", "first", "last"):
-        found.add_column(heading, justify="right")
     rows = enumerate(ledger.entries, 1)
     listed = [(place, each) for place, each in rows if peer_id in ("", each.peer_id)]
-    for place, each in listed[:top]:
-        found.add_row(*map(escape, _cells(place, each, ledger.tokens, names)))
-    return found
+    numbers = ("tokens", "of all", "rounds", "dropped", "first", "last")
+    return build_table(
+        ("place", "name", "peer", *numbers),
+        [_cells(place, each, ledger.tokens, names) for place, each in listed[:top]],
+        right=("place", *numbers),
+        wrapped=("name",),
+    )
 
 
 def _cells(place: int, entry: Entry, tokens: int, names: Mapping[str, str]) -> tuple[str, ...]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 # Records of peers that have just joined may take a moment to appear.
 PATIENCE_SECONDS = 3.0
-PIPE_WIDTH = 120  # off a terminal nothing says how wide a line may be
 
 
 @click.command("status")
@@ -69,9 +68,9 @@ def command(
     if as_json:
         click.echo(json.dumps(view.to_json(manifest), indent=2))
         return
-    from rich.console import Console
+    from peers.screen.table import stdout_console
 
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    console = stdout_console()
     summary = view.to_json(manifest)
     loss = "–" if summary["loss"] is None else f"{summary['loss']:.4f} nats"
     console.print(
@@ -80,7 +79,7 @@ def command(
     )
     if manifest.offer:
         console.print(offer_line(manifest), markup=False, highlight=False, soft_wrap=True)
-    console.print(peer_table(view))
+    console.print(peer_table(view, console.width if sys.stdout.isatty() else None))
     if any(map(_knows_costs, view.oracles)):
         console.print()
         console.print(cost_table(view))
@@ -95,32 +94,27 @@ def offer_line(manifest: Manifest) -> str:
     return one_line(f"text for all: {offer.described}, {offer.tokens:,} tokens{source}")
 
 
-def peer_table(view: View) -> Table:
-    """The peers, a row each."""
-    from rich.markup import escape
-    from rich.table import Table
+def peer_table(view: View, width: int | None = None) -> Table:
+    """The peers, a row each, on a terminal of this width; None: it has room for all columns."""
+    from peers.screen.table import build_table
 
-    table = Table(box=None, pad_edge=False)
-    words = ("peer", "role", "reach", "state", "round", "tokens", "tokens/s", "loss", "held-out", "digest")
-    for heading in words:
-        table.add_column(heading, justify="right" if heading in ("round", "tokens", "tokens/s") else "left")
-    for peer in view.peers:
-        table.add_row(*(escape(one_line(cell)) for cell in _cells(peer)))
-    return table
+    return build_table(
+        ("peer", "role", "reach", "state", "round", "tokens", "tokens/s", "loss", "held-out", "digest"),
+        map(_cells, view.peers),
+        right=("round", "tokens", "tokens/s"),
+        wrapped=("peer",),
+        spare=("digest", "reach", "tokens/s", "role"),
+        width=width,
+    )
 
 
 def cost_table(view: View) -> Table:
     """What rounds cost the oracles that have ended one, a row each."""
-    from rich.markup import escape
-    from rich.table import Table
+    from peers.screen.table import build_table
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("oracle")
-    for heading in ("sent in last round", "received", "waited", "waited in all", "utilization"):
-        table.add_column(heading, justify="right")
-    for peer in filter(_knows_costs, view.oracles):
-        table.add_row(*(escape(one_line(cell)) for cell in _costs(peer)))
-    return table
+    costs = ("sent in last round", "received", "waited", "waited in all", "utilization")
+    rows = map(_costs, filter(_knows_costs, view.oracles))
+    return build_table(("oracle", *costs), rows, right=costs, wrapped=("oracle", *costs))
 
 
 def refusal_lines(view: View) -> list[str]:

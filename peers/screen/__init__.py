@@ -8,5 +8,6 @@ events          its lower part: the last things that happened, in words
 facts           what panel and log show; plain data, and the words for it
 history         what it remembers: losses since the start, bytes, when the round began
 words           numbers and states in words
+table           tables of `status`, `ledger` and the demo
 demo            all oracles of `dupt-peer demo`, and a summary
 """

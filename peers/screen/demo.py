@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.node.view import Peer, View
+from peers.screen.table import build_table
 
 LOOK_SECONDS = 1.0
 
@@ -78,17 +78,18 @@ class DemoScreen:
 
     def sum_up(self, results: dict[str, dict[str, Any]]) -> None:
         """The result of each oracle, by name."""
-        table = Table(box=None, pad_edge=False)
-        for heading in ("oracle", "rounds", "tokens", "held-out loss", "bits per byte"):
-            table.add_column(heading, justify="left" if heading == "oracle" else "right")
-        for name, result in results.items():
-            table.add_row(
+        figures = ("rounds", "tokens", "held-out loss", "bits per byte")
+        rows = [
+            (
                 name,
                 str(result["rounds"]),
                 f"{result['tokens_total']:,}",
                 f"{result['heldout_loss_before']:.3f} → {result['heldout_loss_after']:.3f}",
                 f"{result['bits_per_byte_before']:.3f} → {result['bits_per_byte_after']:.3f}",
             )
+            for name, result in results.items()
+        ]
+        table = build_table(("oracle", *figures), rows, right=figures)
         rounds = max(result["rounds"] for result in results.values())
         self.say(
             f"\n{len(results)} oracles and a first peer, {rounds} rounds, "
@@ -97,20 +98,25 @@ class DemoScreen:
         self._console.print(table)
 
     def _table(self, round_now: int, rounds: int) -> Group:
-        table = Table(box=None, pad_edge=False)
-        for heading in ("oracle", "state", "round", "tokens/s", "loss at first", "loss now", "state digest"):
-            table.add_column(heading, justify="right" if "loss" in heading else "left", min_width=10)
-        for peer in self._oracles.values():
-            record, first = peer.record, self._first.get(peer.peer_id)
-            table.add_row(
-                Text(one_line(record.name)),
-                record.state,
-                str(record.round),
-                f"{record.tokens_per_second:,.0f}",
-                "" if first is None else f"{first:.3f}",
-                "" if record.loss is None else f"{record.loss:.3f}",
-                record.state_digest[:12],
-            )
+        losses = ("loss at first", "loss now")
+        table = build_table(
+            ("oracle", "state", "round", "tokens/s", *losses, "state digest"),
+            map(self._cells, self._oracles.values()),
+            right=losses,
+            min_width=10,
+        )
         seconds = time.monotonic() - self._started
         about = f"{len(self._oracles)} oracles, {rounds} rounds each; round {round_now}, {seconds:.0f} s"
         return Group(Text(f"\n{about}\n"), table)
+
+    def _cells(self, peer: Peer) -> tuple[str, ...]:
+        record, first = peer.record, self._first.get(peer.peer_id)
+        return (
+            record.name,
+            record.state,
+            str(record.round),
+            f"{record.tokens_per_second:,.0f}",
+            "" if first is None else f"{first:.3f}",
+            "" if record.loss is None else f"{record.loss:.3f}",
+            record.state_digest[:12],
+        )

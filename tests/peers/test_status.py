@@ -3,13 +3,15 @@
 import io
 from collections.abc import Callable
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EvaluationRecord, SampleRecord
 from dupt_swarm.node.view import Peer, View
-from peers.status import PIPE_WIDTH, cost_table, peer_table, refusal_lines, sample_lines
+from peers.screen.table import PIPE_WIDTH
+from peers.status import cost_table, peer_table, refusal_lines, sample_lines
 from tests.support.costs import cost_fields
 from tests.support.screen import oracle
 
@@ -97,3 +99,38 @@ def test_the_most_that_a_record_may_claim_fits_into_the_table() -> None:
     )
     view = View(0.0, (oracle("Qm0", 100.0, name="W" * 40, **most),))
     assert len(printed(cost_table(view), PIPE_WIDTH).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "missing"),
+    [
+        (120, set()),
+        (92, {"digest"}),
+        (80, {"digest", "reach"}),
+        (60, {"digest", "reach", "tokens/s", "role"}),
+    ],
+)
+def test_a_narrow_terminal_has_fewer_columns(
+    width: int, missing: set[str], make_peer: Callable[..., Peer]
+) -> None:
+    """Those that stay are whole: half a number would be another one."""
+    figures = {"tokens_total": 243_975_168, "loss": 4.1234, "heldout_loss": 4.2345, "round": 1234}
+    peers = (
+        make_peer("QmFirst", role="bootstrap", state="serving", name="first", reach="direct"),
+        make_peer(
+            "QmAda", state="averaging", name="ada", reach="relayed", tokens_per_second=12_345.0, **figures
+        ),
+    )
+    table = printed(peer_table(View(0.0, peers), width), width)
+    headings = {"peer", "role", "reach", "state", "round", "tokens", "tokens/s", "loss", "held-out", "digest"}
+    assert set(table.splitlines()[0].split()) == headings - missing
+    assert len(table.splitlines()) == 3
+    assert {"averaging", "243,975,168", "1234", "4.1234", "4.2345"} <= set(table.split())
+    assert ("bootstrap" in table) == ("role" not in missing)
+
+
+def test_a_long_name_costs_no_column(make_peer: Callable[..., Peer]) -> None:
+    """It takes several lines."""
+    named = View(0.0, (make_peer("QmAda", name="a name of many words, and of 40 letters"),))
+    assert "direct" in printed(peer_table(named, 100), 100)
+    assert len(printed(peer_table(named, 100), 100).splitlines()) > 2
