@@ -14,8 +14,9 @@ from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node import commands
-from dupt_swarm.settings import NodeSettings, OracleSettings
+from dupt_swarm.settings import LISTEN_EVERYWHERE, NodeSettings, OracleSettings
 from peers import options
+from peers.address_options import address_options, take_addresses
 from peers.checks import initial_peers as swarm
 from peers.checks import machine, report
 from peers.checks.report import Check
@@ -32,17 +33,18 @@ from peers.checks.report import Check
 @options.max_disk
 @options.swarm_id
 @options.invitation
-@options.host_maddrs
+@address_options(LISTEN_EVERYWHERE)
 @options.state_dir
 @options.as_json
 @command_errors
 def command(as_json: bool, **chosen: Any) -> None:
     """Check device, memory, disk and ports; with --initial-peers the way to the swarm, too.
 
-    Give it the options that you would give `join`. The exit code is that of the most serious problem: 10
-    manifest or version, 11 no peer reachable, 12 not invited, 13 device or memory, 1 anything else.
+    It takes the options of `join` for addresses, text, --device, memory and disk. The exit code is that of
+    the most serious problem: 10 manifest or version, 11 no peer reachable, 12 not invited, 13 device or
+    memory, 1 anything else.
     """
-    checks = run_checks(**chosen)
+    checks = run_checks(**take_addresses(LISTEN_EVERYWHERE, chosen))
     if as_json:
         click.echo(report.to_json(checks))
     else:
@@ -55,6 +57,7 @@ def run_checks(
     *,
     initial_peers: tuple[str, ...],
     host_maddrs: tuple[str, ...],
+    announce_maddrs: tuple[str, ...],
     manifest: Path | None,
     swarm_id: str,
     invitation: str,
@@ -68,6 +71,7 @@ def run_checks(
         "oracle",
         initial_peers=initial_peers,
         host_maddrs=host_maddrs,
+        announce_maddrs=announce_maddrs,
         swarm_id=swarm_id,
         invitation=invitation,
     )

@@ -109,7 +109,7 @@ if TYPE_CHECKING:
     help="Also measure by lm-evaluation-harness on the task that this .yaml describes, in a process of "
     "lower priority. Repeatable.",
 )
-@click.option("--once", is_flag=True, help="Measure the current state, publish nothing, and leave.")
+@click.option("--once", is_flag=True, help="Measure the current state, publish no record of it, and leave.")
 @options.swarm_id
 @options.invitation
 @options.host_maddrs

@@ -46,6 +46,21 @@ def test_all_is_held_against_a_running_swarm(
     assert checks[f"peer {NOBODY}"] is None
 
 
+def test_addresses_are_given_as_to_join(tmp_path: Path) -> None:
+    """A port alone stands for all addresses with it, and what `join` refuses is refused."""
+    with socket.create_server(("0.0.0.0", 0)) as server:
+        port = server.getsockname()[1]
+        done = dupt_peer(
+            *("check", "--host-port", str(port), "--public-ip", "203.0.113.7", "--json"),
+            *("--state-dir", str(tmp_path)),
+        )
+    assert done.returncode == 1, done.stderr
+    ports = {name: ok for name, ok in found(done.stdout).items() if name.startswith("port ")}
+    assert ports == {f"port /ip4/0.0.0.0/tcp/{port}": False, f"port /ip4/0.0.0.0/udp/{port}/quic-v1": True}
+    refused = dupt_peer("check", "--public-ip", "127.0.0.1", "--state-dir", str(tmp_path))
+    assert (refused.returncode, "give the router's address" in refused.stderr) == (2, True)
+
+
 def test_the_gravest_problem_decides(text: Path, tmp_path: Path) -> None:
     """A taken port alone is exit code 1; with a dead peer it is 11, and each has its own line."""
     with socket.create_server(("127.0.0.1", 0)) as server:
