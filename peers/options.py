@@ -26,6 +26,7 @@ else:
 
 # Below this, not even a single chunk arrives within the time limits.
 RATE_MIN = 100_000
+BYTES_END = 1 << 63
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY_UNITS = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
@@ -36,16 +37,17 @@ def parse_bytes(text: str) -> int:
     Upper or lower case, the ``B`` and a space before the unit do not matter; no unit means bytes.
 
     Raises:
-        ValueError: not a positive amount.
+        ValueError: not a positive amount, or one that nothing holds.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]i?)?b?", text.strip().lower(), re.ASCII)
     if match is None:
         raise ValueError(f"`{text}` is not an amount of bytes; write it like 500kB, 20GB or 1.5GiB")
     number, unit = match.groups()
-    amount = round(float(number) * (_UNITS | _BINARY_UNITS)[unit or ""])
-    if amount < 1:
-        raise ValueError(f"`{text}` is no byte at all; write an amount like 500kB, 20GB or 1.5GiB")
-    return amount
+    amount = float(number) * (_UNITS | _BINARY_UNITS)[unit or ""]
+    if not 0.5 < amount < BYTES_END:
+        what = "no byte at all" if amount < 1 else "more than there is anywhere"
+        raise ValueError(f"`{text}` is {what}; write an amount like 500kB, 20GB or 1.5GiB")
+    return round(amount)
 
 
 class BytesType(_IntType):
