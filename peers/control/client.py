@@ -122,11 +122,11 @@ def _folders(state_dir: Path | None) -> set[Path]:
 
 
 def _folders_in_use() -> Iterator[Path]:
-    """The swarm folders that this user's programs have locked, wherever they are."""
+    """The swarm folders that programs have locked, wherever they are, as far as this user may look."""
     for process in psutil.process_iter():
         try:
             if any(Path(word).name == "dupt-peer" for word in process.cmdline()[:2]):
                 files = [Path(file.path) for file in process.open_files()]
                 yield from (file.parent.resolve() for file in files if file.name == LOCK)
         except psutil.Error:
-            continue  # it has ended, or is another user's
+            continue  # it has ended, or is another user's, which only root may look at

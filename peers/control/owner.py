@@ -26,7 +26,7 @@ def send(command: str, peer: LocalPeer) -> None:
         raise DuptError(f"{peer} does not answer ({error}); it may just have ended") from error
     if not answer["ok"]:
         raise DuptError(f"{called}: {answer['error']}")
-    click.echo(f"{called} {answer['message']}", err=True)
+    click.echo(f"{peer}: {answer['message']}", err=True)
 
 
 def _for_oracles(command: str, help: str) -> click.Command:

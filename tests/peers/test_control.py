@@ -150,10 +150,11 @@ def test_only_an_oracle_can_be_meant_by_pause_resume_and_finish(peers: Path) -> 
 
 
 def test_a_command_says_what_the_peer_does_or_why_not(peers: Path) -> None:
-    """Exit code 0 and 1."""
+    """Exit code 0 and 1; which peer it is, since nobody may have chosen one."""
     arguments = ["pause", "--state-dir", str(peers), "--name"]
     done = CliRunner().invoke(main, [*arguments, "one"])
-    assert (done.exit_code, done.output) == (0, "one ok\n")
+    line = f"one: oracle of a-000000000000, training, in {peers / 'a-000000000000'}: ok\n"
+    assert (done.exit_code, done.output) == (0, line)
     refused = CliRunner().invoke(main, [*arguments, "two"])
     assert (refused.exit_code, refused.output) == (1, "error: two: not now\n")
 

@@ -89,7 +89,8 @@ def test_an_oracle_is_resumed_paused_and_finished(
 
     # The first peer on the same state folder cannot be meant.
     paused = dupt_peer("pause", "--state-dir", str(tmp_path / "bootstrap"))
-    assert (paused.returncode, paused.stderr) == (0, f"{name} pauses; `dupt-peer resume` continues\n")
+    which = f"{name}: oracle of {bootstrap['swarm_id']}, training, in {folder}"
+    assert (paused.returncode, paused.stderr) == (0, f"{which}: pauses; `dupt-peer resume` continues\n")
     wait_until(lambda: state_of(observer, name) == "paused")
     before, published = record_of(observer, name), time.time()
     wait_until(lambda: (record := record_of(observer, name)) is not None and record.time > published + 2)

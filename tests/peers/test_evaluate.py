@@ -178,7 +178,9 @@ def test_an_evaluator_measures_what_the_swarm_learns(
     about = json.loads(dupt_peer("status", "--health", *here, "--json").stdout)
     assert (about["healthy"], about["state"], about["round"]) == (True, "waiting", after["round"])
     assert dupt_peer("pause", *here[:2]).returncode == 1  # it trains nothing
-    assert dupt_peer("stop", *here).stderr == f"{manifest.swarm_id} stops\n"
+    folder = tmp_path / "state-1" / f"{manifest.swarm_id}.evaluator"
+    which = f"(no name): evaluator of {manifest.swarm_id}, waiting, in {folder}"
+    assert dupt_peer("stop", *here).stderr == f"{which}: stops\n"
     assert evaluator.wait(DEADLINE_SECONDS) == 0
     first.terminate()
     assert first.wait(DEADLINE_SECONDS) == 0
