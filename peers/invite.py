@@ -16,6 +16,7 @@ from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.organiser.invitation import USES_MAX, Token
 from dupt_swarm.organiser.key import load_key_of
 from peers import options
+from peers.screen.words import plural
 
 DAY_SECONDS = 86400
 
@@ -53,8 +54,8 @@ def command(manifest: Path, uses: int, days: float, as_json: bool) -> None:
         click.echo(json.dumps({**facts, "swarm_id": run.swarm_id}))
         return
     click.echo(
-        f"invitation {invitation.id.hex()} to {run.swarm_id} for {uses} peers until {until}; its token is "
-        "for `dupt-peer join --invitation`, or DUPT_PEER_JOIN_INVITATION:",
+        f"invitation {invitation.id.hex()} to {run.swarm_id} for {plural(uses, 'peer')} until {until}; "
+        "its token is for `dupt-peer join --invitation`, or DUPT_PEER_JOIN_INVITATION:",
         err=True,
     )
     click.echo(str(token))

@@ -15,6 +15,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.replica.ledger import SOUGHT_MIN, Entry, Ledger
 from dupt_swarm.settings import NodeSettings
 from peers import options
+from peers.screen.words import plural
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +59,7 @@ def command(
     weak = f", {ledger.weak:,} of the rounds weak" if ledger.weak else ""
     console.print(
         f"swarm [bold]{manifest.swarm_id}[/]   round {ledger.round:,}   {ledger.tokens:,} tokens of "
-        f"{ledger.contributors:,} peers{weak}{since}"
+        f"{plural(ledger.contributors, 'peer')}{weak}{since}"
     )
     console.print(table(ledger, names, peer_id, top))
     if not peer_id and len(ledger.entries) > top:

@@ -21,6 +21,7 @@ from dupt_swarm.manifest.explain import explain_invalid
 from dupt_swarm.manifest.tables import TITLE_LENGTH_MAX, Offer
 from peers import options
 from peers.screen.log import Log, note_left_out
+from peers.screen.words import plural
 
 if TYPE_CHECKING:
     from dupt_swarm.learning.tokenizer import Tokenizer
@@ -113,8 +114,8 @@ class Offering:
         )
         note_left_out(left_out)
         click.echo(
-            f"the swarm offers {listed.tokens:,} tokens in {len(listed.shards)} shards, in {folder}; "
-            f"{listed.held_out.tokens:,} are held out",
+            f"the swarm offers {listed.tokens:,} tokens in {plural(len(listed.shards), 'shard')}, "
+            f"in {folder}; {listed.held_out.tokens:,} are held out",
             err=True,
         )
         about = {name: getattr(self, name) for name in ("title", "source", "licence")}

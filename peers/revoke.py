@@ -14,6 +14,7 @@ from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import id_in
 from peers import options
 from peers.invite import open_organisers
+from peers.screen.words import plural
 
 SHOWN_MAX = 20
 
@@ -41,7 +42,7 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
         click.echo(json.dumps({"revoked": sorted(map(bytes.hex, revoked))}))
         return
     click.echo(
-        f"{len(revoked)} invitations to {run.swarm_id} count no longer, as {path} says; a bootstrap that "
+        f"{path} now revokes {plural(len(revoked), 'invitation')} to {run.swarm_id}; a bootstrap that "
         "runs from there tells the others",
         err=True,
     )

@@ -123,8 +123,9 @@ def refusal_lines(view: View) -> list[str]:
         f"{kind} refused since each peer started: {words.reasons(counts)}"
         for kind, counts in view.refusals.items()
     ]
+    peers = words.plural(len(view.peers), "peer")
     lines += [
-        f"left out for good, as it has contradicted itself: {peer_id} (by {count} of {len(view.peers)} peers)"
+        f"left out for good, as it has contradicted itself: {peer_id} (by {count} of {peers})"
         for peer_id, count in view.exposed.items()
     ]
     return ["", *lines] if lines else []

@@ -155,7 +155,7 @@ def check_corpus(text: TextFiles) -> tuple[Check, int]:
     except CorpusError as error:
         return Check("corpus", False, message(error)), 0
     size = sum(source.size for source in sources)
-    detail = "; ".join([f"{len(sources)} files, {format_bytes(size)}", *about_left_out(left_out)])
+    detail = "; ".join([f"{plural(len(sources), 'file')}, {format_bytes(size)}", *about_left_out(left_out)])
     return Check("corpus", None if left_out else True, detail), size
 
 

@@ -15,6 +15,7 @@ from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.tables import LANGUAGE, MASKED, SEQ2SEQ
 from peers import options
+from peers.screen.words import plural
 
 if TYPE_CHECKING:
     from dupt_swarm.models.saved_model import SavedModel
@@ -141,7 +142,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     facts = {
         "kind": found["kind"],
         "swarm": found["swarm_id"],
-        "model": f"{_layers(model)}, {model['heads']} heads, width {model['width']}, "
+        "model": f"{_layers(model)}, {plural(model['heads'], 'head')}, width {model['width']}, "
         f"context {model['context_length']}, vocabulary {model['vocabulary_size']}",
         "parameters": f"{model['parameters']:,}",
         "parts": model["parts"],
@@ -167,8 +168,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
 
 def _layers(model: dict[str, Any]) -> str:
     if model["encoder_layers"]:
-        return f"{model['encoder_layers']} layers of the encoder, {model['layers']} of the decoder"
-    return f"{model['layers']} layers"
+        return f"{plural(model['encoder_layers'], 'layer')} of the encoder, {model['layers']} of the decoder"
+    return plural(model["layers"], "layer")
 
 
 WITHOUT_TASK = {

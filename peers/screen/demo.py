@@ -14,6 +14,7 @@ from rich.text import Text
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.node.view import Peer, View
 from peers.screen.table import build_table
+from peers.screen.words import plural
 
 LOOK_SECONDS = 1.0
 
@@ -92,7 +93,7 @@ class DemoScreen:
         table = build_table(("oracle", *figures), rows, right=figures)
         rounds = max(result["rounds"] for result in results.values())
         self.say(
-            f"\n{len(results)} oracles and a first peer, {rounds} rounds, "
+            f"\n{len(results)} oracles and a first peer, {plural(rounds, 'round')}, "
             f"{time.monotonic() - self._started:.0f} s, one model:\n"
         )
         self._console.print(table)
@@ -106,7 +107,8 @@ class DemoScreen:
             min_width=10,
         )
         seconds = time.monotonic() - self._started
-        about = f"{len(self._oracles)} oracles, {rounds} rounds each; round {round_now}, {seconds:.0f} s"
+        all_of_them = f"{plural(len(self._oracles), 'oracle')}, {plural(rounds, 'round')} each"
+        about = f"{all_of_them}; round {round_now}, {seconds:.0f} s"
         return Group(Text(f"\n{about}\n"), table)
 
     def _cells(self, peer: Peer) -> tuple[str, ...]:

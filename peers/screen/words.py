@@ -104,8 +104,8 @@ def sample(prompt: str, text: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 donor``, ``2 donors``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    """``1 donor``, ``2,000 donors``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def number(value: float | None) -> str:

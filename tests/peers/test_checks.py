@@ -13,6 +13,7 @@ from dupt_swarm.version import VERSION
 from peers.checks import machine
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
+from peers.screen.words import plural
 from tests.support.tasks import small_task, two_languages, write_lines
 from tests.support.tiny import tiny_manifest
 
@@ -276,3 +277,12 @@ def test_each_of_several_corpora_is_checked(tmp_path: Path) -> None:
     manifest, _ = small_task(Objective(kind="classification", labels=["de", "en"]))
     [of_task], _ = machine.check_data(OracleSettings(both), manifest)
     assert of_task.ok is False and "put the tables into one folder" in of_task.detail
+
+
+def test_one_file_is_one(tmp_path: Path) -> None:
+    """And thousands are divided."""
+    (tmp_path / "a.txt").write_text("some text")
+    assert machine.check_corpus(TextFiles(tmp_path))[0].detail == "1 file, 9 bytes"
+    (tmp_path / "b.txt").write_text("more")
+    assert machine.check_corpus(TextFiles(tmp_path))[0].detail == "2 files, 13 bytes"
+    assert [plural(count, "file") for count in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]

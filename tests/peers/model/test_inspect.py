@@ -88,7 +88,7 @@ def test_a_model_folder(model: SavedModel) -> None:
     text = inspect(model.folder)
     assert not set("\x1b\u202e") & set(text)
     for shown in (
-        "1 layers, 2 heads, width 32, context 16, vocabulary 300",
+        "1 layer, 2 heads, width 32, context 16, vocabulary 300",
         "(verified)",
         "matches the manifest",
         "language (L1)",
