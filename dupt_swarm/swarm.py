@@ -315,8 +315,10 @@ class Swarm:
 
     def close(self) -> None:
         """Leave the swarm; the folder is free for another peer afterwards."""
-        self._node.close()
-        self.folder.close()
+        try:
+            self._node.close()
+        finally:
+            self.folder.close()
 
 
 def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Tensor]) -> Path | None:

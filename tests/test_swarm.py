@@ -1,12 +1,14 @@
 """What `Swarm` concludes from what its node tells; the node is a stand-in, as only its view matters."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dupt_swarm import swarm as swarm_module
+from dupt_swarm.disk.folders import SwarmFolder, is_in_use
 from dupt_swarm.node.heard import Heard
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import PeerRecord
@@ -66,3 +68,17 @@ def test_without_a_first_peer_any_other_will_do(leaving) -> None:
     assert not leaving.handed_over
     see(leaving, other=OTHER)
     assert leaving.handed_over
+
+
+def test_a_node_that_cannot_be_closed_keeps_no_folder(leaving, tmp_path: Path) -> None:
+    """Another peer may use it."""
+
+    def fail() -> None:
+        raise OSError("no")
+
+    leaving._node.close = fail
+    leaving.folder = SwarmFolder(tmp_path, "test-000000000000")
+    assert is_in_use(leaving.folder.path)
+    with pytest.raises(OSError, match="no"):
+        leaving.close()
+    assert not is_in_use(leaving.folder.path)
