@@ -212,6 +212,8 @@ def _result(name: str, processes: LocalProcesses) -> dict[str, Any]:
     if code != 0:
         raise DuptError(f"oracle {name} ended with exit code {code}:\n{processes.log_tail(name)}")
     result: dict[str, Any] = json.loads(output)
+    if None in (result["heldout_loss_before"], result["heldout_loss_after"]):
+        raise DuptError(f"oracle {name} has no held-out loss that is a number; run the demo again")
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Sequence
 from functools import partial
@@ -186,10 +187,13 @@ def _named(swarm: Swarm, corpora: Sequence[WeightedCorpus]) -> str:
 
 
 def summarise(oracle: Oracle) -> dict[str, Any]:
-    """What this session did, for ``--json``; null: it ended before that was measured, or has none."""
+    """What this session did, for ``--json``; null: it ended before that was measured, or has none.
+
+    So is what is not finite, which JSON cannot represent.
+    """
     status: Status = oracle.status()
     first, latest = status.first, status.latest
-    return {
+    found: dict[str, Any] = {
         "rounds": status.rounds_done,
         "failed_rounds": status.failed_rounds,
         "tokens_total": status.contributed_tokens,
@@ -202,3 +206,4 @@ def summarise(oracle: Oracle) -> dict[str, Any]:
         "nsp_accuracy_before": first and first.nsp_accuracy,
         "nsp_accuracy_after": latest and latest.nsp_accuracy,
     }
+    return {name: value if value is None or math.isfinite(value) else None for name, value in found.items()}
