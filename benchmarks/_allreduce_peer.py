@@ -1,4 +1,4 @@
-"""One peer of `allreduce.py`, with a libp2p daemon. Commands and answers are JSON, one a line."""
+"""One peer of `allreduce.py`, with a libp2p daemon; see `_child`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import uvloop
+from _child import orders, say
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind import DHT, DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
@@ -236,22 +237,17 @@ async def _others_come(session: Session) -> float:
     return time.monotonic()
 
 
-def tell(answer: dict[str, Any]) -> None:
-    """Answer a command."""
-    print(json.dumps(answer), flush=True)
-
-
 def run_stock(vector: Vector, count: int, initial_peers: Sequence[dict[str, str]]) -> None:
     """Obey until stdin closes."""
     peer = Stock(vector, count, [each["stock"] for each in initial_peers])
-    tell({"addresses": {"stock": peer.address}})
+    say(addresses={"stock": peer.address})
     try:
-        for line in sys.stdin:
-            if json.loads(line)["do"] == "prepare":
+        for order in orders():
+            if order["do"] == "prepare":
                 step = peer.prepare()
-                tell({"began": 0.0, "ended": 0.0, "used": 0.0})
+                say(began=0.0, ended=0.0, used=0.0)
             else:
-                tell(peer.average(step))
+                say(**peer.average(step))
     finally:
         peer.close()
 
@@ -260,13 +256,13 @@ async def run_ours(vector: Vector, count: int, initial_peers: Sequence[dict[str,
     """Obey until stdin closes."""
     async with AsyncExitStack() as stack:
         peer = Ours(vector, count)
-        tell({"addresses": await peer.open(folder, initial_peers, stack)})
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            order = json.loads(line)
+        say(addresses=await peer.open(folder, initial_peers, stack))
+        told = orders()
+        while order := await asyncio.to_thread(next, told, None):
             if order["do"] == "prepare":
-                tell(await peer.prepare(order["arm"]))
+                say(**await peer.prepare(order["arm"]))
             else:
-                tell(await peer.average(order["arm"], order["turn"], order["members"]))
+                say(**await peer.average(order["arm"], order["turn"], order["members"]))
 
 
 def main() -> None:

@@ -2,12 +2,11 @@
 
     _gpu_item.py PRESET SIZE SEQUENCES FOLDER DEVICE ITEM
 
-It is told SECONDS, line by line, trains for so long, and answers with its tokens per second.
+It is told ``seconds`` (see `_child`), trains for so long, and answers with its tokens per second.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from _child import orders, say
 from _gpu_loops import Loop, Shape, nanogpt_loop, own_loop, tokens_file
 from torch import nn
 from torch._inductor import config as inductor
@@ -63,11 +63,11 @@ def main() -> None:
             step = lambda: trainer.step().tokens  # noqa: E731
         loop = Loop(step, device)
         free_memory(device)  # the others need it
-        print(json.dumps({"peak_gib": loop.peak_bytes / 2**30}), flush=True)
-        for line in sys.stdin:
-            loop.run(float(line))
+        say(peak_gib=loop.peak_bytes / 2**30)
+        for order in orders():
+            loop.run(order["seconds"])
             free_memory(device)
-            print(json.dumps({"rate": loop.rates[-1]}), flush=True)
+            say(rate=loop.rates[-1])
 
 
 if __name__ == "__main__":

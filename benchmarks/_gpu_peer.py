@@ -1,22 +1,20 @@
-"""One of the oracles of `gpu.py`: trains in the swarm or without it, as it is told on its standard input.
+"""One of the oracles of `gpu.py`: trains in the swarm or without it, as it is told (see `_child`).
 
-    oracle ROUNDS     go on in the swarm until so many more rounds have ended
-    plain SECONDS     the same model, trainer and batches without a swarm
-    end
+    rounds     go on in the swarm until so many more rounds have ended
+    seconds    so long the same model, trainer and batches without a swarm
 
-It answers each line with one of JSON.
+It answers each order with its tokens and seconds.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import torch
+from _child import orders, say
 from _gated import GatedOracle
 from local_speed import plain_trainer
 
@@ -44,13 +42,10 @@ def main() -> None:
         print(f"an oracle begins, {sequences} sequences at once", file=sys.stderr, flush=True)
         oracle.go_on(1)
         say(sequences=sequences)
-        for line in sys.stdin:
-            order, _, number = line.strip().partition(" ")
-            if order == "end":
-                break
+        for order in orders():
             began = time.perf_counter()
-            if order == "oracle":
-                tokens = oracle.go_on(int(number))
+            if "rounds" in order:
+                tokens = oracle.go_on(order["rounds"])
                 seconds = time.perf_counter() - began
                 assert oracle.status is not None
                 own = swarm.view.record(swarm.peer_id)
@@ -63,7 +58,7 @@ def main() -> None:
                 )
             else:
                 tokens = 0
-                while time.perf_counter() - began < float(number):
+                while time.perf_counter() - began < order["seconds"]:
                     tokens += plain.step().tokens
                 wait_for(device)
                 say(tokens=tokens, seconds=time.perf_counter() - began)
@@ -78,11 +73,6 @@ def plain_loop(oracle: Oracle, swarm: Swarm, device: torch.device) -> Trainer:
         trainer.step()
     wait_for(device)
     return trainer
-
-
-def say(**facts: Any) -> None:
-    """Answer."""
-    print(json.dumps(facts), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One peer of `join.py`: a process on its own host. Arguments come as JSON, answers go out as JSON lines."""
+"""One peer of `join.py`: a process on its own host. Its argument is JSON; see `_child`, too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from _child import say
 
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.node import Node
@@ -28,13 +30,13 @@ def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str])
     )
     with Node() as node:
         joined = node.join(settings)
-        print(json.dumps({"addresses": joined.addresses}), flush=True)
+        say(addresses=joined.addresses)
         sys.stdin.read()
 
 
 def join(address: str, initial_peers: list[str]) -> None:
     """Join as an oracle when stdin says so; report how long it took to be ready to contribute."""
-    print(json.dumps({"ready": True}), flush=True)
+    say(ready=True)
     sys.stdin.readline()
     started, told = time.monotonic(), []
 
@@ -42,19 +44,20 @@ def join(address: str, initial_peers: list[str]) -> None:
         told.append((time.monotonic() - started, progress))
 
     settings = NodeSettings("oracle", host_maddrs=(f"/ip4/{address}/tcp/0",))
-    with tempfile.TemporaryDirectory() as folder:
-        with Swarm.join(initial_peers, Path(folder), settings, hear) as swarm:
-            seconds = time.monotonic() - started
-            digest = swarm.state.digest
-        state = [(when, each) for when, each in told if each.bytes_total == told[-1][1].bytes_total]
-        report = {
-            "seconds": seconds,
-            "began": state[0][0],
-            "complete": state[-1][0],
-            "donors": max(each.donors for _, each in state),
-            "digest": digest,
-        }
-    print(json.dumps(report), flush=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Swarm.join(initial_peers, Path(folder), settings, hear) as swarm,
+    ):
+        seconds = time.monotonic() - started
+        digest = swarm.state.digest
+    state = [(when, each) for when, each in told if each.bytes_total == told[-1][1].bytes_total]
+    say(
+        seconds=seconds,
+        began=state[0][0],
+        complete=state[-1][0],
+        donors=max(each.donors for _, each in state),
+        digest=digest,
+    )
 
 
 if __name__ == "__main__":

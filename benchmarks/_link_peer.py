@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _child import say
 from torch import nn
 
 from dupt_swarm import CollaborativeOptimizer, Swarm
@@ -105,7 +106,7 @@ class SimulatedCompute:
 
 def tell(**fields: Any) -> None:
     """Print what has happened."""
-    print(json.dumps({"time": time.monotonic(), **fields}), flush=True)
+    say(time=time.monotonic(), **fields)
 
 
 def train(swarm: Swarm, orders: Orders, numel: int, step_seconds: float, seed: int) -> None:

@@ -28,22 +28,20 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
+from _child import Child
 from _runs import Run, append, file_option
 
 PEER = Path(__file__).with_name("_allreduce_peer.py")
-END_SECONDS = 30.0
 STOCK, OURS = "stock", "ours"
 ENVIRONMENT = {
     "HIVEMIND_LOGLEVEL": "ERROR",
@@ -55,61 +53,24 @@ ARMS = {"stock": 2e-3, "reduce fp16": 2e-3, "reduce int8": 3e-2, "share top-k": 
 HEADER = ["values", "peers", "arm", "÷ stock", "with encoding", "ns per value", "encoding", "p2pd"]
 
 
-@dataclass
-class Peer:
-    """One process, and the last answer that it gave."""
+class Peer(Child):
+    """A process of `_allreduce_peer.py`."""
 
-    popen: subprocess.Popen[str]
-    peer_id: str = ""
-
-    @classmethod
-    def start(cls, folder: str, **order: Any) -> Peer:
-        """Start one that keeps its files in ``folder``; see `_allreduce_peer.py`."""
-        environment = os.environ | ENVIRONMENT | {"TMPDIR": folder}
+    def __init__(self, folder: str, **order: Any) -> None:
+        """It keeps its files in ``folder``."""
         command = [sys.executable, str(PEER), json.dumps(order | {"folder": folder})]
-        return cls(
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-            )
-        )
-
-    def tell(self, **order: Any) -> None:
-        """Give it a command."""
-        assert self.popen.stdin is not None
-        print(json.dumps(order), file=self.popen.stdin, flush=True)
-
-    def answer(self) -> dict[str, Any]:
-        """Wait for its answer.
-
-        Raises:
-            RuntimeError: it has ended; why is on stderr.
-        """
-        assert self.popen.stdout is not None
-        line = self.popen.stdout.readline()
-        if not line:
-            raise RuntimeError("a peer of the benchmark has ended")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        super().__init__(command, os.environ | ENVIRONMENT | {"TMPDIR": folder})
+        self.peer_id = ""
 
     def cpu_seconds(self) -> tuple[float, float]:
         """CPU time so far: of its processes but for p2pd, and of that."""
-        here = psutil.Process(self.popen.pid)
+        here = psutil.Process(self.process.pid)
         own = daemon = 0.0
         for process in (here, *here.children(recursive=True)):
             times = process.cpu_times()
             used = times.user + times.system
             own, daemon = (own, daemon + used) if process.name() == "p2pd" else (own + used, daemon)
         return own, daemon
-
-    def close(self) -> None:
-        """Let it end."""
-        assert self.popen.stdin is not None
-        self.popen.stdin.close()
-        try:
-            self.popen.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.popen.terminate()
-            self.popen.wait()
 
 
 @click.command()
@@ -149,8 +110,7 @@ def _start(kind: str, size: int, count: int, stack: ExitStack) -> list[Peer]:
     for number in range(count):
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="dupt-"))
         order = {"kind": kind, "number": number, "count": count, "values": size}
-        peers.append(Peer.start(folder, initial_peers=addresses, **order))
-        stack.callback(peers[-1].close)
+        peers.append(stack.enter_context(Peer(folder, initial_peers=addresses, **order)))
         addresses.append(peers[-1].answer()["addresses"])
         peers[-1].peer_id = next(iter(addresses[-1].values())).rpartition("/")[2]
     return peers

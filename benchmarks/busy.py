@@ -23,7 +23,6 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ import click
 import numpy as np
 import psutil
 import torch
+from _child import Child, orders, say
 from _runs import Run, append, file_option
 from _solitary import cpu_seconds, speed_manifest
 from local_speed import plain_trainer
@@ -58,37 +58,10 @@ Turn = tuple[str, str]  # scene, way
 Figures = dict[Turn, list[Run]]
 
 
-class Oracle:
+def oracle_of(way: str, preset: str) -> Child:
     """A process that trains when told so."""
-
-    def __init__(self, way: str, preset: str) -> None:
-        environment = dict(os.environ)
-        if way == "one":
-            environment["OMP_NUM_THREADS"] = "1"
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--preset", preset, "--worker", way],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        self.answer()
-
-    def begin(self, settle: float, seconds: float) -> None:
-        """Train, first unmeasured."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{settle} {seconds}\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> float:
-        """Its tokens per second, when it is done."""
-        assert self._process.stdout is not None
-        return float(self._process.stdout.readline())
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.communicate()
+    environment = os.environ | ({"OMP_NUM_THREADS": "1"} if way == "one" else {})
+    return Child([sys.executable, __file__, "--preset", preset, "--worker", way], environment)
 
 
 @click.command()
@@ -114,48 +87,47 @@ def main(
         return
     click.echo(f"{preset}, {platform.platform()}, {psutil.cpu_count()} cores, torch {torch.__version__}")
     with ExitStack() as stack:
-        oracles: dict[str, list[Oracle]] = {way: [] for way in WAYS}
+        oracles: dict[str, list[Child]] = {way: [] for way in WAYS}
         for way in WAYS:
             for _ in range(ORACLES):
-                oracles[way].append(Oracle(way, preset))
-                stack.callback(oracles[way][-1].close)
+                oracles[way].append(stack.enter_context(oracle_of(way, preset)))
+                oracles[way][-1].answer()
         asked = {"preset": preset, "settle": settle, "seconds": seconds}
         show(measure(oracles, slices, time.monotonic() + 60 * minutes, asked, file))
 
 
 def measure(
-    oracles: dict[str, list[Oracle]], slices: int, deadline: float, asked: Run, file: Path | None
+    oracles: dict[str, list[Child]], slices: int, deadline: float, asked: Run, file: Path | None
 ) -> Figures:
     """All ways in all scenes in turn, until each has as many quiet slices as wanted."""
     figures: Figures = {(scene, way): [] for scene in SCENES for way in WAYS}
-    tried, times = 0, (asked["settle"], asked["seconds"])
+    tried, settle, seconds = 0, asked["settle"], asked["seconds"]
     while time.monotonic() < deadline and min(map(len, figures.values())) < slices:
         for scene, way in sorted(figures, key=lambda turn: len(figures[turn])):
             if len(figures[scene, way]) == slices or time.monotonic() > deadline:
                 continue
             count, busy = SCENES[scene]
-            found = run_slice(oracles[way][:count], busy, times)
+            found = run_slice(oracles[way][:count], busy, settle, seconds)
             append(file, asked | {"scene": scene, "way": way} | found)
             tried += 1
             tokens, strangers = found["tokens_per_second"], found["stranger_cores"]
             if strangers <= STRANGERS_MAX:
                 figures[scene, way].append(found)
             print(f"{scene}, {way}: {tokens:,.0f} ({strangers:.2f} cores of strangers)", file=sys.stderr)
-    click.echo(
-        f"{sum(map(len, figures.values()))} quiet slices of {tried}, {times[0]:g} + {times[1]:g} s each"
-    )
+    quiet = sum(map(len, figures.values()))
+    click.echo(f"{quiet} quiet slices of {tried}, {settle:g} + {seconds:g} s each")
     return figures
 
 
-def run_slice(oracles: list[Oracle], busy: int, times: tuple[float, float]) -> Run:
+def run_slice(oracles: list[Child], busy: int, settle: float, seconds: float) -> Run:
     """Tokens per second of these together, cores of the busy programs, and cores of strangers."""
     with busy_programs(busy) as programs:
         for oracle in oracles:
-            oracle.begin(*times)
-        time.sleep(times[0])
+            oracle.tell(settle=settle, seconds=seconds)
+        time.sleep(settle)
         began, before, total = time.monotonic(), cpu_seconds(programs), machine_seconds()
         ours = cpu_seconds(psutil.Process().children(recursive=True))
-        tokens = sum(oracle.answer() for oracle in oracles)
+        tokens = sum(oracle.answer()["tokens_per_second"] for oracle in oracles)
         passed = time.monotonic() - began
         used = cpu_seconds(programs) - before
         ours = cpu_seconds(psutil.Process().children(recursive=True)) - ours
@@ -204,16 +176,15 @@ def ratio(over: list[float], under: list[float]) -> str:
 
 
 def work(way: str, preset: str) -> None:
-    """Train for the times that each line of stdin names; print the tokens per second."""
+    """Train for the times of each order, first unmeasured; say the tokens per second."""
     trainer, all_threads = build_trainer(preset), torch.get_num_threads()
     trainer.step()
-    print(0.0, flush=True)
-    for line in sys.stdin:
-        settle, seconds = map(float, line.split())
+    say(ready=True)
+    for order in orders():
         torch.set_num_threads(all_threads)
         threads = Threads(None if way == "now" else all_threads)
-        train_for(trainer, threads, settle)
-        print(train_for(trainer, threads, seconds), flush=True)
+        train_for(trainer, threads, order["settle"])
+        say(tokens_per_second=train_for(trainer, threads, order["seconds"]))
 
 
 def train_for(trainer: Trainer, threads: Threads, seconds: float) -> float:

@@ -19,17 +19,17 @@ from __future__ import annotations
 import json
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from _child import Child
 from _gpu_checks import check
 from _gpu_item import AS_IT_SHIPS, ITEMS, NANOGPT
 from _gpu_loops import (
@@ -153,21 +153,20 @@ def items(
     if device.type == "cuda":
         rooms = max(1, torch.cuda.get_device_properties(device).total_memory // ITEM_BYTES)
     with ExitStack() as stack:
-        arms: dict[str, subprocess.Popen[str]] = {}
+        arms: dict[str, Child] = {}
         facts: Facts = {}
         for first in range(0, len(names), rooms):
             some = names[first : first + rooms]
-            arms |= {item: stack.enter_context(process("_gpu_item.py", *about, item)) for item in some}
-            facts |= {item: {"peak_gib": round(answer(arms[item])["peak_gib"], 2)} for item in some}
+            arms |= {item: stack.enter_context(child("_gpu_item.py", *about, item)) for item in some}
+            facts |= {item: {"peak_gib": round(arms[item].answer()["peak_gib"], 2)} for item in some}
         facts["sequences at once"] = shape.sequences
         rates: dict[str, list[float]] = {item: [] for item in arms}
         for _ in range(slices):
             for item, arm in arms.items():
-                tell(arm, f"{seconds}")
-                rates[item].append(round(answer(arm)["rate"]))
+                arm.tell(seconds=seconds)
+                rates[item].append(round(arm.answer()["rate"]))
         for arm in arms.values():
-            assert arm.stdin is not None
-            arm.stdin.close()
+            arm.end()
     for item in rates:
         facts[item][f"{AS_IT_SHIPS} ÷ this"] = ratio(rates[AS_IT_SHIPS], rates[item])
         facts[item]["tokens_per_second"] = rates[item]
@@ -209,64 +208,36 @@ def swarm(shape: Shape, folder: Path, device: torch.device, seconds: float, slic
         )
         peers = [
             stack.enter_context(
-                process("_gpu_peer.py", first.addresses[0], folder / f"peer-{text.name}", text, str(device))
+                child("_gpu_peer.py", first.addresses[0], folder / f"peer-{text.name}", text, str(device))
             )
             for text in texts
         ]
-        sequences = [answer(one)["sequences"] for one in peers]
+        sequences = [one.answer()["sequences"] for one in peers]
         click.echo(f"two oracles train, {sequences} sequences at once", err=True)
         turns: dict[str, list[list[Facts]]] = {"plain": [], "oracle": []}
         for _ in range(slices):
-            for order, many in (("plain", seconds), ("oracle", 2)):
+            for way, order in (("plain", {"seconds": seconds}), ("oracle", {"rounds": 2})):
                 for one in peers:
-                    tell(one, f"{order} {many}")
-                turns[order].append([answer(one) for one in peers])
-                click.echo(json.dumps({order: turns[order][-1]}), err=True)
+                    one.tell(**order)
+                turns[way].append([one.answer() for one in peers])
+                click.echo(json.dumps({way: turns[way][-1]}), err=True)
         for one in peers:
-            tell(one, "end")
+            one.end()
     rates = {
-        order: [sum(found["tokens"] / found["seconds"] for found in turn) for turn in made]
-        for order, made in turns.items()
+        way: [sum(found["tokens"] / found["seconds"] for found in turn) for turn in made]
+        for way, made in turns.items()
     }
     return {
         "oracles/plain": ratio(rates["oracle"], rates["plain"]),
-        "tokens_per_second": {order: round(statistics.median(made)) for order, made in rates.items()},
+        "tokens_per_second": {way: round(statistics.median(made)) for way, made in rates.items()},
         "sequences": sequences,
         "turns": turns,
     }
 
 
-@contextmanager
-def process(script: str, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
-    """A script of this folder, that is told what to do line by line."""
-    with subprocess.Popen(
-        [sys.executable, Path(__file__).with_name(script), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as started:
-        try:
-            yield started
-            started.wait(90)
-        finally:
-            started.kill()
-
-
-def tell(process: subprocess.Popen[str], line: str) -> None:
-    """Give an order."""
-    assert process.stdin is not None
-    process.stdin.write(line + "\n")
-    process.stdin.flush()
-
-
-def answer(process: subprocess.Popen[str]) -> Facts:
-    """What it says next."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise RuntimeError("an oracle has ended early; see its messages above")
-    found: Facts = json.loads(line)
-    return found
+def child(script: str, *arguments: str | Path) -> Child:
+    """A process of a script of this folder."""
+    return Child([sys.executable, Path(__file__).with_name(script), *arguments])
 
 
 if __name__ == "__main__":

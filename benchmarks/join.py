@@ -30,7 +30,6 @@ import hashlib
 import json
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -41,6 +40,7 @@ from typing import Any
 
 import click
 import torch
+from _child import Child
 from _join_peer import TOKENIZER
 from _runs import append, file_option
 
@@ -52,7 +52,6 @@ from tests.support.namespaces import Host, Net
 
 RATE, BYTES_PER_SECOND = "100mbit", 12.5e6
 PEER = Path(__file__).with_name("_join_peer.py")
-END_SECONDS = 20.0
 ARMS = ("1-1", "1-4", "4-4")  # joiners-donors
 
 
@@ -132,14 +131,14 @@ def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
     manifest = manifest_of(f"bench-{count}").canonical_bytes().decode()
     with ExitStack() as stack:
 
-        def start(number: int, initial_peers: list[str]) -> subprocess.Popen[str]:
+        def start(number: int, initial_peers: list[str]) -> Child:
             host = net.host(f"give{count}-{number}", RATE)
             about = {"manifest": manifest, "checkpoint": str(checkpoint)}
             return stack.enter_context(peer(host, do="give", initial_peers=initial_peers, **about))
 
-        first: list[str] = answer(start(0, []))["addresses"][:1]
+        first: list[str] = start(0, []).answer()["addresses"][:1]
         for other in [start(number, first) for number in range(1, count)]:
-            answer(other)
+            other.answer()
         yield first
 
 
@@ -148,38 +147,16 @@ def measure(hosts: list[Host], initial_peers: list[str]) -> list[dict[str, Any]]
     with ExitStack() as stack:
         joiners = [stack.enter_context(peer(host, do="join", initial_peers=initial_peers)) for host in hosts]
         for joiner in joiners:
-            answer(joiner)
+            joiner.answer()
         for joiner in joiners:
-            assert joiner.stdin is not None
-            joiner.stdin.write("go\n")
-            joiner.stdin.flush()
-        return [answer(joiner) for joiner in joiners]
+            joiner.tell()
+        return [joiner.answer() for joiner in joiners]
 
 
-@contextlib.contextmanager
-def peer(host: Host, **arguments: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process of `_join_peer` on ``host``; it ends by itself when its stdin closes."""
-    arguments["address"] = host.address
-    command = host.command([sys.executable, str(PEER), json.dumps(arguments)])
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        try:
-            process.communicate(timeout=END_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-
-
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """The next line that a peer prints."""
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        raise SystemExit("a peer ended without an answer; see its message above")
-    found: dict[str, Any] = json.loads(line)
-    return found
+def peer(host: Host, **arguments: Any) -> Child:
+    """A process of `_join_peer` on ``host``."""
+    order = json.dumps(arguments | {"address": host.address})
+    return Child(host.command([sys.executable, str(PEER), order]))
 
 
 def print_table(arms: list[Arm], size: int) -> None:

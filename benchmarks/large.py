@@ -24,7 +24,6 @@ import hashlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -38,6 +37,7 @@ import click
 import numpy as np
 import psutil
 import torch
+from _child import Child, orders, say
 from _runs import append, file_option
 from _solitary import LOOPBACK, TOKENIZER
 
@@ -53,7 +53,7 @@ from dupt_swarm.settings import NodeSettings
 
 HERE = Path(__file__).resolve().parent
 CONTEXT = 16
-LOOK_SECONDS, SAMPLE_SECONDS, END_SECONDS = 0.1, 5.0, 60.0
+LOOK_SECONDS, SAMPLE_SECONDS = 0.1, 5.0
 PIECE = 1 << 28  # bytes that are copied and hashed to compare with
 
 
@@ -81,7 +81,7 @@ def manifest_of(preset: str, size: str | None, momentum: float) -> Manifest:
     return Manifest.model_validate(tables)
 
 
-class Peer:
+class Peer(Child):
     """An oracle's process, as `main` sees it."""
 
     def __init__(self, folder: Path, **about: Any) -> None:
@@ -89,32 +89,12 @@ class Peer:
         folder.mkdir()
         hooks = os.pathsep.join([str(HERE / "_loop_lag"), str(HERE), str(HERE.parent)])
         environment = os.environ | {"PYTHONPATH": hooks, "DUPT_LOOP_LAG": str(folder / "lags")}
-        self._process = subprocess.Popen(
-            [sys.executable, __file__, "--peer", json.dumps(about | {"folder": str(folder)})],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        about["folder"] = str(folder)
+        super().__init__([sys.executable, __file__, "--peer", json.dumps(about)], environment)
         self._peaks = {"trainer": 0, "node": 0}
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample)
         self._sampler.start()
-
-    def hear(self) -> dict[str, Any]:
-        """What it says next."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit("a peer has ended; see its messages above")
-        said: dict[str, Any] = json.loads(line)
-        return said
-
-    def tell(self) -> None:
-        """Let it do the next thing."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
 
     @property
     def peaks(self) -> dict[str, int]:
@@ -128,16 +108,10 @@ class Peer:
         lines = [line.split() for line in (self._folder / "lags").read_text().splitlines()]
         return max((float(late), float(own)) for _, late, own in lines)
 
-    def close(self) -> None:
-        """End it, without a last checkpoint."""
-        assert self._process.stdin is not None
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._sampler.join()
-        self._process.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(END_SECONDS)
-        self._process.kill()
-        self._process.wait()
+        super().__exit__()
 
     def _sample(self) -> None:
         while not self._ended.wait(SAMPLE_SECONDS):
@@ -145,7 +119,7 @@ class Peer:
 
     def _look(self) -> None:
         with suppress(OSError, psutil.Error):
-            trainer = psutil.Process(self._process.pid)
+            trainer = psutil.Process(self.process.pid)
             for kind, process in zip(("trainer", "node"), [trainer, *trainer.children()], strict=False):
                 self._peaks[kind] = max(self._peaks[kind], memory_of(process.pid))
 
@@ -188,22 +162,21 @@ def be_a_peer(folder: str, manifest: str, initial_peers: list[str]) -> None:
         tokens = np.random.default_rng(len(initial_peers)).integers(0, rows, 1 << 12, dtype=np.uint16)
         batches = Batches(Split([tokens]), CONTEXT, 1, 0, swarm.peer_id)
         trainer = Trainer(model, optimizer, batches, torch.device("cpu"))
-        print(json.dumps({"addresses": swarm.addresses, "weights": swarm.anchor.numel()}), flush=True)
-        for _ in sys.stdin:
+        say(addresses=swarm.addresses, weights=swarm.anchor.numel())
+        for _ in orders():
             before = optimizer.last_round
             trainer.step()
             while (ended := optimizer.last_round) is None or ended is before:
                 time.sleep(LOOK_SECONDS)
                 optimizer.attend()
-            said = {
-                "round": swarm.state.round,
-                "digest": swarm.state.digest,
-                "reason": str(ended.reason or ""),
-                "seconds": ended.seconds,
-                "restarts": sum(swarm.restarts.values()),
-                "peers": len(swarm.view.oracles),
-            }
-            print(json.dumps(said), flush=True)
+            say(
+                round=swarm.state.round,
+                digest=swarm.state.digest,
+                reason=str(ended.reason or ""),
+                seconds=ended.seconds,
+                restarts=sum(swarm.restarts.values()),
+                peers=len(swarm.view.oracles),
+            )
 
 
 @click.command()
@@ -235,15 +208,14 @@ def main(
         about = {"manifest": manifest.canonical_bytes().decode()}
         peers, addresses = list[Peer](), list[str]()
         for name in ("first", "second"):
-            peers.append(Peer(Path(place) / name, **about, initial_peers=addresses))
-            stack.callback(peers[-1].close)
-            joined = peers[-1].hear()
+            peers.append(stack.enter_context(Peer(Path(place) / name, **about, initial_peers=addresses)))
+            joined = peers[-1].answer()
             addresses = addresses or joined["addresses"]
             click.echo(f"{name} is there: {joined['weights']:,} weights", err=True)
         while len(said) < rounds:
             for one in peers:
                 one.tell()
-            said.append([one.hear() | one.peaks for one in peers])
+            said.append([one.answer() | one.peaks for one in peers])
             click.echo(json.dumps(said[-1]), err=True)
         lags = [one.lag for one in peers]
     weights = joined["weights"]
