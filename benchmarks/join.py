@@ -74,17 +74,12 @@ class Arm:
         return whole, [(report["complete"] - report["began"]) / ideal for report in self.reports]
 
 
-def main() -> None:
-    """See the module."""
-    command()
-
-
 @click.command(help=(__doc__ or "").splitlines()[0])
 @click.option("--weights", type=click.IntRange(1000), default=10_000_000, show_default=True)
 @click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--arm", "names", multiple=True, type=click.Choice(ARMS), help="Repeatable. [default: all]")
 @file_option
-def command(weights: int, repetitions: int, names: tuple[str, ...], file: Path | None) -> None:
+def main(weights: int, repetitions: int, names: tuple[str, ...], file: Path | None) -> None:
     """Run the arms in turn, and print the table."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed then too
     arms = [Arm(int(name[0]), int(name[-1])) for name in names or ARMS]
