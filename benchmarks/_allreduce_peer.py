@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import uvloop
 from _child import orders, say
+from _manifest import manifest_of
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind import DHT, DecentralizedAverager
 from hivemind.averaging.control import AveragingStage, StepControl
@@ -38,10 +39,10 @@ from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import NodeSettings
+from peers.demo import LOOPBACK
 from tests.support.deciders import Decider
 from tests.support.vectors import encode_parts
 
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 SECONDS, CHUNK_SECONDS, LOOK_SECONDS = 120.0, 30.0, 1.0
 TOKENS = 1000  # fewer than a contribution to any round may stand for
 # Each a way to exchange contributions, and how they are encoded.
@@ -52,15 +53,13 @@ ARMS: dict[str, Mapping[str, Any]] = {
 }
 
 
-def manifest_of(arm: str) -> Manifest:
+def arm_manifest(arm: str) -> Manifest:
     """The preset `tiny` with the arm's encoding and exchange, and time limits that no turn reaches."""
     tables = load_preset("tiny")
     limits = {"matchmaking_seconds": 30, "chunk_seconds": CHUNK_SECONDS, "allreduce_seconds": SECONDS}
     tables["rounds"] |= {**limits, "exchange": arm.split()[0]}
     tables |= {"encoding": ARMS[arm], "aggregation": {"rule": "mean"}}
-    tokenizer = {"sha256": "0" * 64, "vocabulary_size": tables["model"]["vocabulary_size"]}
-    name = arm.replace(" ", "-")
-    return Manifest.model_validate({"name": name, "seed": 1, "tokenizer": tokenizer, **tables})
+    return manifest_of(tables, name=arm.replace(" ", "-"))
 
 
 class Vector:
@@ -81,7 +80,7 @@ class Stock:
 
     def __init__(self, vector: Vector, count: int, initial_peers: Sequence[str]) -> None:
         self._vector = vector
-        self._dht = DHT(host_maddrs=LOOPBACK, initial_peers=initial_peers or None, start=True)
+        self._dht = DHT(host_maddrs=(LOOPBACK,), initial_peers=initial_peers or None, start=True)
         self._averager = DecentralizedAverager(
             [vector.mine.clone()],
             self._dht,
@@ -171,7 +170,7 @@ class Ours:
     def __init__(self, vector: Vector, count: int) -> None:
         self._vector, self._count = vector, count
         self._contribution = b""
-        self._manifests = {arm: manifest_of(arm) for arm in ARMS}
+        self._manifests = {arm: arm_manifest(arm) for arm in ARMS}
         self._deciders: dict[str, Decider] = {}
         self._averages: dict[str, Average] = {}  # the last one of each arm
 
@@ -180,7 +179,7 @@ class Ours:
     ) -> dict[str, str]:
         """Start what there is to start, and return the own address in each arm."""
         identity = folder / "identity"
-        settings = NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identity)
+        settings = NodeSettings("oracle", host_maddrs=(LOOPBACK,), identity_path=identity)
         key, addresses = load_identity(identity), {}
         for arm, manifest in self._manifests.items():
             p2p = await start_daemon(settings, folder)

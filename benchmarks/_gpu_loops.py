@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from _manifest import manifest_of
 from _nanogpt import PlainGPT, PlainLoop
-from _solitary import TOKENIZER
 from local_speed import measure, plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step
@@ -23,7 +22,7 @@ from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset, manifest_from_preset
+from dupt_swarm.presets import load_preset
 
 CORPUS_TOKENS = 1 << 23
 WARM_STEPS, PROFILED_STEPS = 3, 6
@@ -41,16 +40,7 @@ class Shape:
     @property
     def manifest(self) -> Manifest:
         """With a tokenizer that nobody reads: the tokens are random numbers."""
-        rows = load_preset(self.preset, self.size)["model"]["vocabulary_size"]
-        digest = hashlib.sha256(TOKENIZER).hexdigest()
-        return manifest_from_preset(
-            self.preset,
-            name="bench",
-            seed=0,
-            tokenizer_sha256=digest,
-            vocabulary_size=rows,
-            size=self.size,
-        )
+        return manifest_of(load_preset(self.preset, self.size))
 
 
 class Loop:

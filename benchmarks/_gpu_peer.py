@@ -25,13 +25,14 @@ from dupt_swarm.oracle import held_out
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import NodeSettings, OracleSettings
 from dupt_swarm.swarm import Swarm
+from peers.demo import LOOPBACK
 
 
 def main() -> None:
     """``_gpu_peer.py ADDRESS FOLDER CORPUS DEVICE``."""
     address, folder, corpus, name = sys.argv[1:]
     device = choose_device(name)
-    node = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0",))
+    node = NodeSettings("oracle", host_maddrs=(LOOPBACK,))
     with (
         Swarm.join([address], Path(folder), node) as swarm,
         patch.object(held_out, "SECONDS", 0.0),  # as in the long run: only at first do evaluations get more

@@ -9,13 +9,12 @@ import time
 from pathlib import Path
 
 from _child import say
+from _manifest import UNREAD
 
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.node import Node
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
-
-TOKENIZER = b"{}"  # nothing is trained
 
 
 def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str]) -> None:
@@ -25,7 +24,7 @@ def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str])
         host_maddrs=(f"/ip4/{address}/tcp/0",),
         initial_peers=tuple(initial_peers),
         manifest=manifest.encode(),
-        tokenizer=TOKENIZER,
+        tokenizer=UNREAD,
         checkpoint=Path(checkpoint),
     )
     with Node() as node:

@@ -7,7 +7,6 @@ they take time and no processor, as on a machine with a GPU. Whatever comes betw
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import sys
 import threading
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 from _child import say
+from _manifest import UNREAD
 from torch import nn
 
 from dupt_swarm import CollaborativeOptimizer, Swarm
@@ -24,8 +24,6 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import GroupFormed, RoundResult
 from dupt_swarm.settings import NodeSettings, Role
 
-TOKENIZER = b"{}"  # nothing is tokenised
-TOKENIZER_SHA256 = hashlib.sha256(TOKENIZER).hexdigest()
 LOOK_SECONDS = 0.2
 MOVES_PER_ROUND = 4  # the weights change that often; each time costs what a copy of them costs
 MOVE_SIZE = 1e-4
@@ -158,7 +156,7 @@ def open_swarm(role: Role, folder: Path, settings: NodeSettings, arguments: dict
         return Swarm.join(arguments["initial_peers"], folder, settings)
     manifest = Manifest.from_bytes(arguments["manifest"].encode())
     weights = torch.randn(arguments["numel"], generator=torch.Generator().manual_seed(0))
-    return Swarm.create(manifest, TOKENIZER, [nn.Parameter(weights)], folder, settings)
+    return Swarm.create(manifest, UNREAD, [nn.Parameter(weights)], folder, settings)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import signal
 import subprocess
@@ -13,30 +12,11 @@ from pathlib import Path
 
 import psutil
 
-from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset, manifest_from_preset
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
-
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-TOKENIZER = b"{}"  # where tokens are random numbers, so that nobody reads it
-
-
-def speed_manifest(preset: str, tokenizer: bytes = TOKENIZER, rows: int | None = None) -> Manifest:
-    """The preset's size with what plain loops have: GPT-2's block, AdamW, whole rounds.
-
-    ``tokenizer`` has so many ``rows``, or none that anybody reads.
-    """
-    size = load_preset(preset)["model"]["vocabulary_size"]
-    digest = hashlib.sha256(tokenizer).hexdigest()
-    named = manifest_from_preset(preset, name="bench", seed=0, tokenizer_sha256=digest, vocabulary_size=size)
-    tables = named.model_dump()
-    tables["tokenizer"]["vocabulary_size"] = rows or size
-    tables["model"] |= {**ARCHITECTURES["gpt2"].parts, "hidden_width": 4 * named.model.width}
-    tables["inner"]["optimizer"], tables["rounds"]["growth"] = "adamw", 1.0
-    return Manifest.model_validate(tables)
+from peers.demo import LOOPBACK
 
 
 class Pause:
@@ -97,11 +77,11 @@ def solitary_swarm(manifest: Manifest, tokenizer: bytes, folder: Path) -> Iterat
                 tokenizer,
                 GPT(manifest.model).parameters(),
                 folder / "first",
-                NodeSettings("bootstrap", host_maddrs=LOOPBACK),
+                NodeSettings("bootstrap", host_maddrs=(LOOPBACK,)),
             )
         )
         swarm = stack.enter_context(
-            Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=LOOPBACK))
+            Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=(LOOPBACK,)))
         )
         # Each node process leads a group of its own, and nothing else that runs here does. The first peer's
         # is the older one.

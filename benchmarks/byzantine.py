@@ -32,11 +32,12 @@ import torch
 from _arms import ARMS
 from _attacks import ATTACKS
 from _besieged import PLAIN, Siege, Swarm
+from _manifest import changes_option, manifest_of, parsed
 from _other_rules import ALL_RULES
 from _rule_cost import print_costs
 from _runs import read, row, run_once
 from _texts import Texts, prepare_texts
-from convergence import build_manifest, held_out, parsed, sources
+from convergence import held_out, sources
 
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.strategies.flat import flatten
@@ -82,7 +83,7 @@ def main() -> None:
 @click.option("--attackers", type=click.IntRange(0, 7), default=3, show_default=True)
 @click.option("--vote/--no-vote", default=False, show_default=True)
 @click.option("--steps", type=click.IntRange(1), default=64, show_default=True, help="Of each member.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+@changes_option
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--file", type=click.Path(path_type=Path), default=Path("byzantine.jsonl"), show_default=True)
 def run(attacks: str, rules: str, changes: tuple[str, ...], file: Path, **chosen: Any) -> None:
@@ -139,7 +140,7 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
     changes = SHAPE | parsed(about["changes"].split())
     tables = ARMS["tiny-2bit"].tables(changes)
     texts = texts_of(members, about["seed"])
-    manifest = build_manifest(tables, texts, about["seed"])
+    manifest = manifest_of(tables, texts.tokenizer, seed=about["seed"])
     # Every second member attacks, so that each kind of text is left to somebody honest.
     honest = [place for place in range(members) if place % 2 == 0 or place >= 2 * attackers]
     blocks = [list(held_out_batches(c.held_out, 64, 1, VOTE_BLOCKS)) for c in texts.corpora.values()]

@@ -29,13 +29,13 @@ import click
 from _runs import Run, append, file_option
 
 from dupt_swarm.manifest import Manifest
+from peers.demo import LOOPBACK
 from tests.support.chaos.swarm import TOKENIZER, PeerProcess
 from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 EVENT_SECONDS = 10.0
 PERIODS = 4  # calm and churn alternate, each twice
-LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 STEP_SECONDS, STEPS_PER_ROUND, TOKENS_PER_STEP = 2.0, 6, 64
 
 

@@ -23,8 +23,6 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-import tomllib
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from typing import Any
 import click
 import torch
 from _arms import ARMS, Arm
+from _manifest import changes_option, manifest_of, parsed
 from _runs import mean_of, read, row, run_once
 from _swarm_arithmetic import Mixed, train_alone, train_swarm
 from _texts import Texts, prepare_texts
@@ -57,7 +56,7 @@ def main() -> None:
 @click.argument("arms")
 @click.option("--seeds", default="0", show_default=True)
 @click.option("--tokens", type=click.IntRange(1), default=819_200, show_default=True, help="Of all together.")
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+@changes_option
 @click.option("--file", type=click.Path(path_type=Path), default=Path("convergence.jsonl"), show_default=True)
 def run(arms: str, seeds: str, tokens: int, changes: tuple[str, ...], file: Path) -> None:
     """Run ARMS (names with commas between them), and add a line to the file for each."""
@@ -122,7 +121,7 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
             seed,
             (arm.corpora // 4).bit_length() - 1,
         )
-        manifest = build_manifest(tables, texts, seed)
+        manifest = manifest_of(tables, texts.tokenizer, seed=seed)
         first = GPT(manifest.model)
         first.init_weights(seed)
         curve: list[float] = []
@@ -146,20 +145,6 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
     seconds = round(time.process_time() - began)
     about = {"curve": curve, "bits_per_byte": bits, "rounds": rounds}
     return about | {"cpu_seconds": seconds, "torch": torch.__version__}
-
-
-def build_manifest(tables: dict[str, Any], texts: Texts, seed: int) -> Manifest:
-    """A manifest of these tables."""
-    size = texts.tokenizer.vocabulary_size
-    tokenizer = {"sha256": texts.tokenizer.sha256, "vocabulary_size": size}
-    shaped = tables | {"model": tables["model"] | {"vocabulary_size": size}}
-    return Manifest.model_validate({"name": "bench", "seed": seed, "tokenizer": tokenizer, **shaped})
-
-
-def parsed(changes: Sequence[str]) -> dict[str, Any]:
-    """``KEY=VALUE`` changes, such as ``outer.momentum=0.5``, by their keys."""
-    pairs = (change.split("=", 1) for change in changes)
-    return {key: tomllib.loads(f"value = {value}")["value"] for key, value in pairs}
 
 
 def sources(manifest: Manifest, texts: Texts, shares: int) -> list[Batches]:

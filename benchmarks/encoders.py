@@ -43,10 +43,9 @@ from typing import Any
 import click
 import torch
 from _arms import Arm
+from _manifest import manifest_of
 from _runs import mean_of, read, row, run_once
 from _swarm_arithmetic import Learner, train_alone
-from _texts import Texts
-from convergence import build_manifest
 from families import INNER, SHAPE, SLICES, STEPS, in_turns, shape_of, widened
 from finetuning import TASKS, Documents, learn, split_documents, write_rows
 from torch import Tensor
@@ -56,7 +55,7 @@ from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives.open import first_model, kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.strategies.flat import flatten, unflatten
-from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, END_OF_TEXT, train_tokenizer
+from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, END_OF_TEXT, Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.fine_tuning import LabelledTask
 from dupt_swarm.models.saved_model import SavedModel
@@ -124,7 +123,7 @@ def measure(reader: Reader, seed: int, tokens: int) -> dict[str, Any]:
     """What pre-training comes to on held-out text, and the accuracies by task and λ."""
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as name:
         folder = Path(name)
-        manifest, texts, objective, parts = prepare(reader, folder, seed)
+        manifest, tokenizer, objective, parts = prepare(reader, folder, seed)
         model = first_model(manifest)
         weights = flatten(list(model.parameters()))
 
@@ -138,7 +137,7 @@ def measure(reader: Reader, seed: int, tokens: int) -> dict[str, Any]:
         quality = objective.measure_held_out(model, torch.device("cpu"), 16, HELD_OUT_BLOCKS, lambda *_: None)
         shaped = manifest.model_copy(update={"model": manifest.model.model_copy(update={"dropout": DROPOUT})})
         state = ReplicaState.initial(list(model.parameters()), ())
-        base = SavedModel(folder, shaped, texts.tokenizer, state)
+        base = SavedModel(folder, shaped, tokenizer, state)
         accuracies = {task: fine_tune(folder, base, task, parts, reader.lm_weights, seed) for task in LEARNT}
         return {
             "weights": manifest.model.numel,
@@ -155,7 +154,7 @@ def measure(reader: Reader, seed: int, tokens: int) -> dict[str, Any]:
 
 def prepare(
     reader: Reader, folder: Path, seed: int
-) -> tuple[Manifest, Texts, TrainingObjective, dict[str, Documents]]:
+) -> tuple[Manifest, Tokenizer, TrainingObjective, dict[str, Documents]]:
     """Half of the documents as pre-training has them, and the other half by part."""
     collections = write_corpora(folder / "corpora")
     oracle = folder / "texts"
@@ -167,10 +166,9 @@ def prepare(
         (piece.text for piece in text.read(text.find(), print)), SHAPE["vocabulary_size"], special
     )
     tables = Arm(INNER | {"model": reader.shape, "objective": reader.objective}, alone=True).tables({})
-    texts = Texts(tokenizer, {})
-    manifest = build_manifest(tables, texts, seed)
+    manifest = manifest_of(tables, tokenizer, seed=seed)
     objective = kind_of(manifest).open(manifest, tokenizer, OracleSettings(corpus=oracle), folder / "tokens")
-    return manifest, texts, objective, parts
+    return manifest, tokenizer, objective, parts
 
 
 def share_of_text(objective: TrainingObjective) -> float:

@@ -38,6 +38,7 @@ from typing import Any
 import click
 import torch
 from _arms import GPT2
+from _manifest import manifest_of
 from _runs import Run, append, file_option
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
@@ -92,10 +93,7 @@ def split_documents(collections: list[Path], oracles: list[Path]) -> dict[str, D
 def write_manifest(path: Path, text: TextFiles) -> Manifest:
     """The preset `tiny` with a smaller model, and its tokenizer beside it."""
     tokenizer = train_tokenizer((piece.text for piece in text.read(text.find(), print)), VOCABULARY_SIZE)
-    tables = load_preset("tiny")
-    tables["model"] = GPT2 | SHAPE | {"vocabulary_size": tokenizer.vocabulary_size}
-    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
-    manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": about, **tables})
+    manifest = manifest_of(load_preset("tiny") | {"model": GPT2 | SHAPE}, tokenizer)
     tokenizer.save(path.with_name("tokenizer.json"))
     path.write_text(manifest.to_toml(), encoding="utf-8")
     return manifest

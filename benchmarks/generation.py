@@ -29,6 +29,7 @@ from typing import Any
 import click
 import torch
 import transformers
+from _manifest import manifest_of
 from _runs import Run, append, file_option
 from torch.nn import functional as F
 
@@ -113,11 +114,9 @@ def tokens_per_second(arm: Arm) -> tuple[float, float]:
     return tokens / (time.perf_counter() - started), tokens / (time.process_time() - used)
 
 
-def model_of(tables: dict[str, Any], vocabulary_size: int) -> tuple[Manifest, GPT]:
+def model_of(tables: dict[str, Any], tokenizer: Tokenizer | None = None) -> tuple[Manifest, GPT]:
     """A preset's shape, with random weights large enough for the model to have preferences."""
-    tokenizer = {"sha256": "0" * 64, "vocabulary_size": vocabulary_size}
-    shaped = tables | {"model": tables["model"] | {"vocabulary_size": vocabulary_size}}
-    manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": tokenizer, **shaped})
+    manifest = manifest_of(tables, tokenizer)
     model = GPT(manifest.model).eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -128,7 +127,7 @@ def model_of(tables: dict[str, Any], vocabulary_size: int) -> tuple[Manifest, GP
 
 def writers(tables: dict[str, Any], tokens: int) -> tuple[Arm, Arm]:
     """Our generation and that of transformers, which write the same tokens."""
-    manifest, model = model_of(tables, tables["model"]["vocabulary_size"])
+    manifest, model = model_of(tables)
     generator = torch.Generator().manual_seed(1)
     prompt = torch.randint(1, manifest.model.vocabulary_size, (1, PROMPT_TOKENS), generator=generator)
     twin = as_transformers(manifest, model)
@@ -168,7 +167,7 @@ def judges() -> tuple[Arm, Arm]:
     documents = texts()
     tables = load_preset("gpt2", "tiny")
     tokenizer = train_tokenizer(documents, tables["model"]["vocabulary_size"])
-    _, model = model_of(tables, tokenizer.vocabulary_size)
+    _, model = model_of(tables, tokenizer)
 
     def ours() -> int:
         found = evaluate_documents(

@@ -51,9 +51,9 @@ from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
+from peers.demo import LOOPBACK
 
 SHAPES = {
     "gpt1": Shape("gpt1", None, 64),
@@ -193,9 +193,8 @@ def swarm(shape: Shape, folder: Path, device: torch.device, seconds: float, slic
     """Two oracles and a first peer."""
     texts = write_four(folder / "texts")[:2]
     tokenizer = train_tokenizer((piece.text for piece in read_pieces(find_sources(folder / "texts"))), 2000)
-    tables = load_preset(shape.preset, shape.size) | {"name": "bench", "seed": 0}
-    tables["tokenizer"] = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
-    manifest = Manifest.model_validate(tables)
+    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
+    manifest = shape.manifest.changed({"tokenizer": about})
     with ExitStack() as stack:
         first = stack.enter_context(
             Swarm.create(
@@ -203,7 +202,7 @@ def swarm(shape: Shape, folder: Path, device: torch.device, seconds: float, slic
                 tokenizer.to_bytes(),
                 build_model(manifest).parameters(),
                 folder / "first",
-                NodeSettings("bootstrap", host_maddrs=("/ip4/127.0.0.1/tcp/0",)),
+                NodeSettings("bootstrap", host_maddrs=(LOOPBACK,)),
             )
         )
         peers = [

@@ -26,7 +26,6 @@ really costs.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import signal
 import statistics
@@ -41,11 +40,10 @@ from typing import Any
 import click
 import torch
 from _child import Child
-from _join_peer import TOKENIZER
+from _manifest import manifest_of
 from _runs import append, file_option
 
-from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset, manifest_from_preset
+from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from tests.support.namespaces import Host, Net
@@ -111,19 +109,10 @@ def random_state(weights: int) -> ReplicaState:
     return ReplicaState(1, 1000, ((weights,),), anchor, {"velocity": velocity})
 
 
-def manifest_of(name: str) -> Manifest:
-    """The tiny preset; a state of any size is allowed under it."""
-    vocabulary = load_preset("tiny")["model"]["vocabulary_size"]
-    digest = hashlib.sha256(TOKENIZER).hexdigest()
-    return manifest_from_preset(
-        "tiny", name=name, seed=0, tokenizer_sha256=digest, vocabulary_size=vocabulary
-    )
-
-
 @contextlib.contextmanager
 def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
     """A swarm of ``count`` donors while the block lasts; yields the addresses to join it."""
-    manifest = manifest_of(f"bench-{count}").canonical_bytes().decode()
+    manifest = manifest_of(load_preset("tiny"), name=f"bench-{count}").canonical_bytes().decode()
     with ExitStack() as stack:
 
         def start(number: int, initial_peers: list[str]) -> Child:

@@ -38,8 +38,8 @@ import numpy as np
 import psutil
 import torch
 from _child import Child, orders, say
+from _manifest import UNREAD, manifest_of
 from _runs import append, file_option
-from _solitary import LOOPBACK, TOKENIZER
 
 from dupt_swarm import CollaborativeOptimizer, Swarm
 from dupt_swarm.learning.batches import Batches
@@ -48,8 +48,9 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.presets import load_preset, manifest_from_preset
+from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
+from peers.demo import LOOPBACK
 
 HERE = Path(__file__).resolve().parent
 CONTEXT = 16
@@ -57,14 +58,9 @@ LOOK_SECONDS, SAMPLE_SECONDS = 0.1, 5.0
 PIECE = 1 << 28  # bytes that are copied and hashed to compare with
 
 
-def manifest_of(preset: str, size: str | None, momentum: float) -> Manifest:
+def large_manifest(preset: str, size: str | None, momentum: float) -> Manifest:
     """The preset's model, with short sequences, one step to a round, and time for swapping."""
-    rows = load_preset(preset, size)["model"]["vocabulary_size"]
-    digest = hashlib.sha256(TOKENIZER).hexdigest()
-    named = manifest_from_preset(
-        preset, name="large", seed=0, tokenizer_sha256=digest, vocabulary_size=rows, size=size
-    )
-    tables = named.model_dump()
+    tables = load_preset(preset, size)
     tables["model"]["context_length"] = CONTEXT
     tables["inner"] |= {"optimizer": "sgd", "embedding_scale": "own", "learning_rate": 0.1}
     tables["outer"]["momentum"] = momentum
@@ -78,7 +74,7 @@ def manifest_of(preset: str, size: str | None, momentum: float) -> Manifest:
         "chunk_seconds": 300,
         "allreduce_seconds": 3600,
     }
-    return Manifest.model_validate(tables)
+    return manifest_of(tables)
 
 
 class Peer(Child):
@@ -151,11 +147,11 @@ def be_a_peer(folder: str, manifest: str, initial_peers: list[str]) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = build_model(parsed)
-    settings = NodeSettings("oracle", host_maddrs=LOOPBACK)
+    settings = NodeSettings("oracle", host_maddrs=(LOOPBACK,))
     if initial_peers:
         swarm = Swarm.join(initial_peers, Path(folder), settings)
     else:
-        swarm = Swarm.create(parsed, TOKENIZER, model.parameters(), Path(folder), settings)
+        swarm = Swarm.create(parsed, UNREAD, model.parameters(), Path(folder), settings)
     with swarm:
         optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
         rows = parsed.model.vocabulary_size
@@ -202,7 +198,7 @@ def main(
     if peer is not None:
         be_a_peer(**json.loads(peer))
         return
-    manifest = manifest_of(preset, size, momentum)
+    manifest = large_manifest(preset, size, momentum)
     said: list[list[dict[str, Any]]] = []
     with tempfile.TemporaryDirectory(prefix="dupt-large-", dir=folder) as place, ExitStack() as stack:
         about = {"manifest": manifest.canonical_bytes().decode()}

@@ -54,8 +54,8 @@ from typing import Any
 
 import click
 from _link_network import Link, LinkedHosts
-from _link_peer import TOKENIZER_SHA256
 from _link_swarm import KINDS, LinkSwarm, Snapshot
+from _manifest import manifest_of
 from _runs import append, file_option
 
 from dupt_swarm.manifest import Manifest
@@ -95,11 +95,8 @@ class Scene:
         tables = load_preset("gpt1")
         tables["rounds"] |= {"exchange": exchange}
         tables["rounds"] |= {"tokens_per_round": self.steps * tables["rounds"]["tokens_per_step"]}
-        size = tables["model"]["vocabulary_size"]
-        tokenizer = {"sha256": TOKENIZER_SHA256, "vocabulary_size": size}
         # Rules have rows of their own, and the preset's needs whole contributions.
-        about = {"name": "link", "seed": 0, "tokenizer": tokenizer, "encoding": encoding}
-        return Manifest.model_validate(tables | about | {"aggregation": {"rule": "mean"}})
+        return manifest_of(tables | {"encoding": encoding, "aggregation": {"rule": "mean"}})
 
     @property
     def bytes_of_round(self) -> float:

@@ -40,9 +40,10 @@ import click
 import numpy as np
 import torch
 from _gated import GatedOracle
+from _manifest import speed_manifest
 from _nanogpt import PlainGPT, PlainLoop
 from _runs import Run, append, file_option
-from _solitary import Pause, solitary_swarm, speed_manifest
+from _solitary import Pause, solitary_swarm
 from _texts import write_four
 from torch import nn
 
@@ -222,7 +223,8 @@ def arms_of(
     most = load_preset(preset)["model"]["vocabulary_size"]
     texts = write_four(folder / "texts")
     tokenizer = train_tokenizer((piece.text for piece in read_pieces(find_sources(folder / "texts"))), most)
-    manifest = speed_manifest(preset, tokenizer.to_bytes(), tokenizer.vocabulary_size)
+    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
+    manifest = speed_manifest(preset).changed({"tokenizer": about})
     batch, micro_batches = cut_step(manifest, batch_size)
     context = manifest.model.context_length
 

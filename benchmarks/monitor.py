@@ -30,12 +30,13 @@ from pathlib import Path
 import click
 import psutil
 import torch
+from _manifest import UNREAD, manifest_of
 from _runs import Run, append, file_option
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.utils import get_dht_time
 from prometheus_client.parser import text_string_to_metric_families
 
-from dupt_swarm.manifest import Limits, Manifest
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.gossip import Gossip, Told
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.daemon import connect
@@ -43,25 +44,12 @@ from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.presets import manifest_from_preset
+from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
+from peers.demo import LOOPBACK
 
-LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 PAUSE_SECONDS = 0.5  # for a peer that was told too much
-TOKENIZER = b"{}"
-
-
-def build_manifest() -> Manifest:
-    """The tiny preset with records that live for an hour."""
-    manifest = manifest_from_preset(
-        "tiny",
-        name="crowd",
-        seed=1,
-        tokenizer_sha256=hashlib.sha256(TOKENIZER).hexdigest(),
-        vocabulary_size=512,
-    )
-    return manifest.model_copy(update={"limits": Limits(record_seconds=3600.0)})
 
 
 def signed_record(manifest: Manifest, key: Ed25519PrivateKey, number: int, generation: int) -> bytes:
@@ -102,7 +90,7 @@ def signed_record(manifest: Manifest, key: Ed25519PrivateKey, number: int, gener
 async def tell(address: str, manifest: Manifest, keys: list[Ed25519PrivateKey], generation: int) -> None:
     """Tell the peer at this address a record for each key."""
     with tempfile.TemporaryDirectory() as folder:
-        p2p = await start_daemon(NodeSettings("observer", host_maddrs=LOOPBACK), Path(folder))
+        p2p = await start_daemon(NodeSettings("observer", host_maddrs=(LOOPBACK,)), Path(folder))
         try:
             await connect(p2p, (address,))
             [holder] = await p2p.list_peers()
@@ -188,13 +176,13 @@ def lines(first: Run, watched: Sequence[Run]) -> Iterator[str]:
 @file_option
 def main(peers: int, generations: int, seconds: float, max_peer_series: int, file: Path | None) -> None:
     """Measure, and print a line for each figure."""
-    manifest = build_manifest()
+    manifest = manifest_of(load_preset("tiny") | {"limits": {"record_seconds": 3600.0}})
     keys = [Ed25519PrivateKey.generate() for _ in range(peers)]
-    settings = NodeSettings("bootstrap", name="first", host_maddrs=LOOPBACK)
+    settings = NodeSettings("bootstrap", name="first", host_maddrs=(LOOPBACK,))
     parameters = torch.nn.Linear(4, 4).parameters()
     with (
         tempfile.TemporaryDirectory() as folder,
-        Swarm.create(manifest, TOKENIZER, parameters, Path(folder) / "first", settings) as swarm,
+        Swarm.create(manifest, UNREAD, parameters, Path(folder) / "first", settings) as swarm,
     ):
         address = swarm.addresses[0]
         asyncio.run(tell(address, manifest, keys, 0))

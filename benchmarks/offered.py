@@ -34,10 +34,10 @@ from _runs import Run, append, file_option
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.offer.shard_list import ShardList
-from peers.demo import write_corpora
+from peers.demo import LOOPBACK, write_corpora
 
 PEER = str(Path(sys.executable).with_name("dupt-peer"))
-LISTEN = ("--host-maddrs", "/ip4/127.0.0.1/tcp/0")
+LISTEN = ("--host-maddrs", LOOPBACK)
 # Small, so that oracles get through shards while one watches.
 CHANGES: dict[str, dict[str, Any]] = {
     "model": {"layers": 1, "width": 64, "hidden_width": 128},

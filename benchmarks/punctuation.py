@@ -26,6 +26,7 @@ from pathlib import Path
 
 import click
 import torch
+from _manifest import manifest_of
 from _passages import passages
 from _runs import Run, mean_of, read, row, run_once
 from _swarm_arithmetic import train_alone, train_swarm
@@ -135,12 +136,11 @@ class Task:
             (text for row in rows for text in row.values()), int(SHAPE["vocabulary_size"])
         )
         tables = load_preset("transformer", "tiny")
-        tables["model"] |= SHAPE | {"vocabulary_size": tokenizer.vocabulary_size}
+        tables["model"] |= SHAPE
         tables["inner"]["learning_rate"] = LEARNING_RATE
         step = PAIRS_PER_STEP * tables["model"]["context_length"]
         tables["rounds"] |= {"tokens_per_step": step, "tokens_per_round": STEPS_PER_ROUND * step}
-        about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
-        manifest = Manifest.model_validate({"name": "bench", "seed": seed, "tokenizer": about, **tables})
+        manifest = manifest_of(tables, tokenizer, seed=seed)
         with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
             table = Path(folder) / "pairs.jsonl"
             table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -25,10 +25,11 @@ import click
 import numpy as np
 import torch
 from _arms import ARMS
+from _manifest import changes_option, manifest_of, parsed
 from _runs import append, file_option
 from _swarm_arithmetic import Learner, Mixed, steps_of
 from _texts import prepare_texts
-from convergence import build_manifest, parsed, sources
+from convergence import sources
 from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
@@ -68,7 +69,7 @@ class Counted(Mixed):
 
 @click.command()
 @click.option("--rounds", type=click.IntRange(2), default=10, show_default=True)
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+@changes_option
 @file_option
 def main(rounds: int, changes: tuple[str, ...], file: Path | None) -> None:
     """Rank correlations with how often each token is in an oracle's corpus."""
@@ -86,7 +87,7 @@ def correlate(tables: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     shape = tables["model"]
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
         texts = prepare_texts(Path(folder), shape["vocabulary_size"], shape["context_length"], 0)
-        manifest = build_manifest(tables, texts, 0)
+        manifest = manifest_of(tables, texts.tokenizer)
         model = GPT(manifest.model)
         model.init_weights(0)
         state = first_state(manifest, list(model.parameters()))

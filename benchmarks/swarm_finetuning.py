@@ -27,8 +27,7 @@ import csv
 import random
 import statistics
 import tempfile
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from typing import Any
 import click
 import torch
 from _arms import GPT2
+from _manifest import changes_option, manifest_of, parsed
 from _runs import Run, append, file_option
 from _swarm_arithmetic import train_alone, train_swarm
 from torch import Tensor
@@ -83,7 +83,7 @@ SHAPE = {
 @click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--seeds", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--arms", default=",".join(ARMS), show_default=True)
-@click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a key of the manifest.")
+@changes_option
 @file_option
 def main(
     pretrain: int,
@@ -151,10 +151,9 @@ def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedMode
         (piece.text for piece in text.read(text.find(), print)), SHAPE["vocabulary_size"]
     )
     tables = load_preset("tiny")
-    tables["model"] = GPT2 | SHAPE | {"vocabulary_size": tokenizer.vocabulary_size, "dropout": 0.1}
+    tables["model"] = GPT2 | SHAPE | {"dropout": 0.1}
     tables["schedule"]["total_updates"] = max(100, tokens // tables["rounds"]["tokens_per_step"])
-    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
-    manifest = Manifest.model_validate({"name": "bench", "seed": 0, "tokenizer": about, **tables})
+    manifest = manifest_of(tables, tokenizer)
     context_length = manifest.model.context_length
     corpus = Corpus.prepare(text, tokenizer, folder / "tokens", context_length=context_length, seed=0)
     model = GPT(manifest.model)
@@ -192,7 +191,7 @@ class Task:
         """The examples of ``seed``, and what `dupt-peer new --from` gives, but for ``changes``."""
         objective = Objective(kind="classification", labels=sorted(collections.examples))
         manifest, state = begin_task(base, objective, name="bench", seed=seed)
-        manifest = changed(manifest, changes)
+        manifest = changed(manifest, parsed(changes))
         rng = random.Random(seed)
 
         def load(documents: dict[str, list[str]], number: int) -> Examples:
@@ -217,7 +216,7 @@ class Task:
             steps //= 2  # of each
         trained = sum(map(len, examples)) * epochs * (2 if arm == "swarm-2x" else 1)
         schedule = {"schedule.total_updates": steps, "schedule.warmup_updates": max(1, steps // 500)}
-        manifest = changed(self.manifest, [f"{key}={value}" for key, value in schedule.items()])
+        manifest = changed(self.manifest, schedule)
         return self._accuracy(self._train(manifest, examples, trained * manifest.model.context_length))
 
     @property
@@ -262,15 +261,14 @@ def write_rows(
         csv.writer(file).writerows([["text", "label"], *rows])
 
 
-def changed(manifest: Manifest, changes: Sequence[str]) -> Manifest:
-    """A manifest with ``KEY=VALUE`` changes, such as ``inner.learning_rate=1e-4``."""
+def changed(manifest: Manifest, changes: Mapping[str, Any]) -> Manifest:
+    """A manifest with changes by their keys, such as ``inner.learning_rate``."""
     tables: dict[str, Any] = manifest.model_dump()
-    for change in changes:
-        key, _, value = change.partition("=")
+    for key, value in changes.items():
         section, _, name = key.partition(".")
         if name not in tables.get(section, {}):
-            raise click.UsageError(f"--set {change}: the manifest has no key `{key}`")
-        tables[section][name] = tomllib.loads(f"value = {value}")["value"]
+            raise click.UsageError(f"--set {key}={value}: the manifest has no key `{key}`")
+        tables[section][name] = value
     return Manifest.model_validate(tables)
 
 
