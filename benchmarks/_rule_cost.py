@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
+from _figures import head, ratio, row, seconds_of
 from _other_rules import ALL_RULES
 from torch import Tensor
 
@@ -31,29 +31,17 @@ def print_costs(values: int, members: int, turns: int, codec: str) -> None:
     }
     seconds: dict[str, list[float]] = {name: [] for name in ("measure", *arms)}
     for _ in range(turns):
-        seconds["measure"].append(_timed(lambda: [measure(blob, form) for blob in blobs]))
+        seconds["measure"].append(seconds_of(lambda: [measure(blob, form) for blob in blobs]))
         for name, arm in arms.items():
-            seconds[name].append(_timed(arm))
-    print("| rule | ÷ plain mean | both with measuring | nanoseconds per value and member |")
-    print("| --- | --- | --- | --- |")
+            seconds[name].append(seconds_of(arm))
+    print(head(["rule", "÷ plain mean", "both with measuring", "nanoseconds per value and member"]))
     for name in arms:
-        ratios = [mine / plain for mine, plain in zip(seconds[name], seconds["plain"], strict=True)]
-        whole = [
-            (mine + before) / (plain + before)
-            for mine, plain, before in zip(seconds[name], seconds["plain"], seconds["measure"], strict=True)
-        ]
+        mine, plain = (
+            [each + before for each, before in zip(seconds[arm], seconds["measure"], strict=True)]
+            for arm in (name, "plain")
+        )
         spent = statistics.median(seconds[name]) / values / members * 1e9
-        print(f"| {name} | {_spread(ratios)} | {_spread(whole)} | {spent:.2f} |")
-
-
-def _spread(ratios: list[float]) -> str:
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+        print(row([name, ratio(seconds[name], seconds["plain"]), ratio(mine, plain), f"{spent:.2f}"]))
 
 
 def _draw(values: int, seed: int) -> Tensor:

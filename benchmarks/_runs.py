@@ -1,11 +1,10 @@
-"""Runs, each a line of JSON; series of them that can be stopped and gone on with; and tables of them."""
+"""Runs, each a line of JSON, and series of them that can be stopped and gone on with."""
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -40,16 +39,3 @@ def run_once(file: Path, about: Run, make: Callable[[], Run]) -> None:
     """Add what ``make`` finds to ``file``, unless that has a run ``about`` the same."""
     if not any(about.items() <= line.items() for line in read(file)):
         append(file, about | make())
-
-
-def mean_of(values: Sequence[float]) -> str:
-    """The mean, and if there are several values their standard deviation."""
-    if not values:
-        return "–"
-    spread = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.3f}{spread}"
-
-
-def row(cells: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(cells)} |"

@@ -39,6 +39,7 @@ from typing import Any
 import click
 import psutil
 from _child import Child
+from _figures import head, ratio, row
 from _runs import Run, append, file_option
 
 PEER = Path(__file__).with_name("_allreduce_peer.py")
@@ -80,11 +81,10 @@ class Peer(Child):
 @file_option
 def main(sizes: Sequence[int], counts: Sequence[int], turns: int, file: Path | None) -> None:
     """Measure all arms for each number of values and of peers."""
-    for cells in (HEADER, ["---"] * len(HEADER)):
-        click.echo(f"| {' | '.join(cells)} |")
+    click.echo(head(HEADER))
     for size, count in product(sizes, counts):
         for cells in _rows(_measure(size, count, turns, file)):
-            click.echo(f"| {size:,} | {count} | {' | '.join(cells)} |")
+            click.echo(row([f"{size:,}", str(count), *cells]))
 
 
 def _measure(size: int, count: int, turns: int, file: Path | None) -> list[Run]:
@@ -160,13 +160,8 @@ def _rows(measured: Sequence[Run]) -> list[list[str]]:
             for kind in ("own", "encoding", "p2pd")
         }
         nanoseconds = [f"{statistics.median(each):.1f}" for each in used.values()]
-        rows.append([arm, _ratio(seconds[STOCK], averaging), _ratio(seconds[STOCK], whole), *nanoseconds])
+        rows.append([arm, ratio(seconds[STOCK], averaging), ratio(seconds[STOCK], whole), *nanoseconds])
     return rows
-
-
-def _ratio(over: Sequence[float], under: Sequence[float]) -> str:
-    quotients = [a / b for a, b in zip(over, under, strict=True)]
-    return f"{statistics.median(quotients):.2f} ({min(quotients):.2f}–{max(quotients):.2f})"
 
 
 if __name__ == "__main__":

@@ -32,10 +32,11 @@ import torch
 from _arms import ARMS
 from _attacks import ATTACKS
 from _besieged import PLAIN, Siege, Swarm
+from _figures import head, row
 from _manifest import changes_option, manifest_of, parsed
 from _other_rules import ALL_RULES
 from _rule_cost import print_costs
-from _runs import read, row, run_once
+from _runs import read, run_once
 from _texts import Texts, prepare_texts
 from convergence import held_out, sources
 
@@ -101,12 +102,11 @@ def run(attacks: str, rules: str, changes: tuple[str, ...], file: Path, **chosen
 def table(file: Path) -> None:
     """Final losses ÷ those of the honest alone, as a Markdown table."""
     runs = {tuple(line[key] for key in NAMED): line for line in read(file)}
-    head = ("members", "attackers", "vote", "steps", "seed")
+    chosen = ("members", "attackers", "vote", "steps", "seed")
     rules = list(dict.fromkeys((line["rule"], line["changes"]) for line in runs.values()))
-    click.echo(row([*head, "attack", *(" ".join(rule).strip() for rule in rules)]))
-    click.echo(row(["---"] * (len(head) + 1 + len(rules))))
-    for *about, attack in sorted({tuple(line[key] for key in (*head, "attack")) for line in runs.values()}):
-        cells = [_cell(runs, dict(zip(head, about, strict=True)), attack, *rule) for rule in rules]
+    click.echo(head([*chosen, "attack", *(" ".join(rule).strip() for rule in rules)]))
+    for *about, attack in sorted({tuple(line[key] for key in (*chosen, "attack")) for line in runs.values()}):
+        cells = [_cell(runs, dict(zip(chosen, about, strict=True)), attack, *rule) for rule in rules]
         click.echo(row([*map(str, about), attack, *cells]))
 
 

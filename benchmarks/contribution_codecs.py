@@ -2,7 +2,7 @@
 
 A vector of normally distributed values, larger than any cache, is encoded and decoded part by part, as
 contributions and averages are; the arms (a copy of the vector, and each codec there and back) take turns,
-with one thread. What counts is the thread's CPU time, because the machine may be shared; of each arm the
+with one thread. What counts is CPU time, because the machine may be shared; of each arm the
 median over all turns is taken.
 
 How to read it: ``÷ copy`` is bytes of fp32 per second ÷ those of the copy, ``÷ scaled_fp16`` likewise: above
@@ -16,13 +16,13 @@ is printed above the table, once, since the targets are in bytes per second.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
 import torch
+from _figures import head, in_turns, row
 from _runs import Run, append, file_option
 from torch import Tensor
 
@@ -54,7 +54,7 @@ def main(values: int, turns: int, kept: int, device: str, file: Path | None) -> 
     for name, codec in codecs.items():
         arms[f"encode {name}"] = partial(_encode, codec, source)
         arms[f"decode {name}"] = partial(_decode, codec, encoded[name], values)
-    seconds = _measure(arms, turns)
+    seconds = in_turns(arms, turns)
     asked = {"values": values, "kept": kept, "device": device, "copy_seconds": seconds["copy"]}
     rows: dict[str, Run] = {}
     for name, codec in codecs.items():
@@ -74,17 +74,15 @@ def _print_table(rows: dict[str, Run]) -> None:
     reference = rows[REFERENCE]
     rate = 4 * reference["values"] / statistics.median(reference["copy_seconds"])
     click.echo(f"copy: {rate / 1e9:.1f} GB of fp32 per second of one core")
-    for cells in (HEADER, ["---"] * len(HEADER)):
-        click.echo(f"| {' | '.join(cells)} |")
+    click.echo(head(HEADER))
     for name, found in rows.items():
         ratios = [
             statistics.median(base) / statistics.median(found[way])
             for way in ("encode_seconds", "decode_seconds")
             for base in (found["copy_seconds"], reference[way])
         ]
-        figures = [f"{found['bytes'] / found['values']:.4f}", *(f"{ratio:.2f}" for ratio in ratios)]
-        figures.append(f"{found['loss']:.4f}")
-        click.echo(f"| `{name}` | {' | '.join(figures)} |")
+        size, loss = f"{found['bytes'] / found['values']:.4f}", f"{found['loss']:.4f}"
+        click.echo(row([f"`{name}`", size, *(f"{ratio:.2f}" for ratio in ratios), loss]))
 
 
 def _encode(codec: Codec, parts: Sequence[Tensor]) -> None:
@@ -95,17 +93,6 @@ def _encode(codec: Codec, parts: Sequence[Tensor]) -> None:
 def _decode(codec: Codec, data: bytes, numel: int) -> None:
     for place, size in zip(part_slices(codec, numel), part_sizes(numel), strict=True):
         codec.decode(data[place], size)
-
-
-def _measure(arms: dict[str, Callable[[], object]], turns: int) -> dict[str, list[float]]:
-    """Seconds of CPU time of each arm's turns; a first turn of all warms up and does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for _ in range(turns + 1):
-        for name, arm in arms.items():
-            begun = time.thread_time()
-            arm()
-            seconds[name].append(time.thread_time() - begun)
-    return {name: own[1:] for name, own in seconds.items()}
 
 
 if __name__ == "__main__":

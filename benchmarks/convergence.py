@@ -30,8 +30,9 @@ from typing import Any
 import click
 import torch
 from _arms import ARMS, Arm
+from _figures import head, mean_of, row
 from _manifest import changes_option, manifest_of, parsed
-from _runs import mean_of, read, row, run_once
+from _runs import read, run_once
 from _swarm_arithmetic import Mixed, train_alone, train_swarm
 from _texts import Texts, prepare_texts
 from torch import Tensor
@@ -73,8 +74,7 @@ def table(file: Path, references: tuple[str, ...]) -> None:
     """Losses and ratios as a Markdown table, each the mean over the seeds."""
     runs = by_arm(file)
     points = [f"at {part}/{POINTS}" for part in range(1, POINTS)]
-    click.echo(row(["arm", "rounds", *points, "at the end", *(f"÷ {name}" for name in references), "seeds"]))
-    click.echo(row(["---"] * (4 + len(points) + len(references))))
+    click.echo(head(["arm", "rounds", *points, "at the end", *(f"÷ {name}" for name in references), "seeds"]))
     for (arm, changes), seeds in runs.items():
         losses = [mean_of([line["curve"][point] for line in seeds.values()]) for point in range(POINTS)]
         ratios = [ratio(seeds, runs.get((reference, changes), {})) for reference in references]

@@ -31,9 +31,8 @@ of slices that take turns: at equal time the decoder has had so many fewer ``--t
 from __future__ import annotations
 
 import random
-import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -43,10 +42,11 @@ from typing import Any
 import click
 import torch
 from _arms import Arm
+from _figures import head, in_turns, mean_of, ratio, row
 from _manifest import manifest_of
-from _runs import mean_of, read, row, run_once
+from _runs import read, run_once
 from _swarm_arithmetic import Learner, train_alone
-from families import INNER, SHAPE, SLICES, STEPS, in_turns, shape_of, widened
+from families import INNER, SHAPE, SLICES, STEPS, shape_of, widened
 from finetuning import TASKS, Documents, learn, split_documents, write_rows
 from torch import Tensor
 
@@ -217,21 +217,18 @@ def speed(slices: int) -> None:
         arms = {}
         for arm, reader in READERS.items():
             (folder := Path(name, arm)).mkdir()
-            arms[arm] = steps_of(reader, folder)
-        for arm, ratios in in_turns(arms, REFERENCE, slices, STEPS).items():
-            click.echo(f"{arm}: {statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
+            arms[arm] = slice_of(reader, folder)
+        found = in_turns(arms, slices)
+        for arm, seconds in found.items():
+            click.echo(f"{arm}: {ratio(found[REFERENCE], seconds)}")
 
 
-def steps_of(reader: Reader, folder: Path) -> Iterator[None]:
-    """Inner steps, for ever, the making of batches included."""
+def slice_of(reader: Reader, folder: Path) -> Callable[[], int]:
+    """`STEPS` inner steps, the making of batches included."""
     manifest, _, objective, _ = prepare(reader, folder, 0)
     start = flatten(list(first_model(manifest).parameters()))
     learner = Learner(manifest, start, objective.batches(BATCH, "oracle")[0])
-    update = 0
-    while True:
-        learner.train(1, update)
-        update += 1
-        yield
+    return partial(learner.train, STEPS, 0)
 
 
 @main.command()
@@ -242,9 +239,8 @@ def table(file: Path, against: int | None) -> None:
     runs: dict[tuple[int, str], dict[int, dict[str, Any]]] = {}
     for line in read(file):
         runs.setdefault((line["tokens"], line["arm"]), {})[line["seed"]] = line
-    heads = [head for task in LEARNT for head in (f"`{task}`", "− decoder, λ = 0")]
-    click.echo(row(["pre-trained as", "tokens", "held-out loss", *heads, "seeds"]))
-    click.echo(row(["---"] * (4 + len(heads))))
+    columns = [column for task in LEARNT for column in (f"`{task}`", "− decoder, λ = 0")]
+    click.echo(head(["pre-trained as", "tokens", "held-out loss", *columns, "seeds"]))
     for tokens, (arm, reader) in product(
         sorted({tokens for tokens, _ in runs}, reverse=True), READERS.items()
     ):

@@ -19,9 +19,7 @@ between the measured points. What an encoder is worth beside a decoder, `encoder
 from __future__ import annotations
 
 import math
-import statistics
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,8 @@ from typing import Any
 import click
 import torch
 from _arms import Arm
-from _runs import mean_of, read, row, run_once
+from _figures import head, in_turns, mean_of, ratio, row
+from _runs import read, run_once
 from convergence import POINTS, run_arm
 
 from dupt_swarm.learning.device import autocast
@@ -88,69 +87,51 @@ def train(family: str, seed: int) -> dict[str, Any]:
 @click.option("--slices", type=click.IntRange(2), default=SLICES, show_default=True)
 def speed(slices: int) -> None:
     """Tokens per second of processor time ÷ those of `gpt2`."""
-    arms = {family: steps_of(family) for family in FAMILIES}
-    for family, ratios in in_turns(arms, REFERENCE, slices, STEPS).items():
-        spread = f"{min(ratios):.2f}–{max(ratios):.2f}"
-        click.echo(f"{family}: {statistics.median(ratios):.2f} ({spread})")
+    found = in_turns({family: slice_of(family) for family in FAMILIES}, slices)
+    for family, seconds in found.items():
+        click.echo(f"{family}: {ratio(found[REFERENCE], seconds)}")
 
 
-def in_turns(
-    arms: Mapping[str, Iterator[None]], reference: str, slices: int, steps: int
-) -> dict[str, list[float]]:
-    """Of each arm its speed ÷ that of the ``reference``, by processor time, in slices of ``steps`` steps."""
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for number in range(slices + 1):
-        for name, arm in arms.items():
-            began = time.process_time()
-            for _ in range(steps):
-                next(arm)
-            if number:  # the first one is for warming up
-                seconds[name].append(time.process_time() - began)
-    return {
-        name: [one / other for one, other in zip(seconds[reference], times, strict=True)]
-        for name, times in seconds.items()
-    }
-
-
-def steps_of(family: str) -> Iterator[None]:
-    """Inner steps, for ever."""
+def slice_of(family: str) -> Callable[[], None]:
+    """`STEPS` inner steps."""
     model = GPT(Model(**shape_of(family)))
     inner = Inner(optimizer="muon", learning_rate=2e-3)
     optimizer = build_inner(model.parameters(), inner, block_matrices(model))
     device = torch.device("cpu")
-    while True:
-        tokens = torch.randint(SHAPE["vocabulary_size"], (BATCH, SHAPE["context_length"] + 1))
-        with autocast(device):
-            loss = model(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield
+
+    def train() -> None:
+        for _ in range(STEPS):
+            tokens = torch.randint(SHAPE["vocabulary_size"], (BATCH, SHAPE["context_length"] + 1))
+            with autocast(device):
+                loss = model(tokens[:, :-1], tokens[:, 1:])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return train
 
 
 @main.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
-@click.option("--speed", "speeds", multiple=True, metavar="FAMILY=RATIO", help="As `speed` printed it.")
-def table(file: Path, speeds: tuple[str, ...]) -> None:
+@click.option("--speed", "given", multiple=True, metavar="FAMILY=RATIO", help="As `speed` printed it.")
+def table(file: Path, given: tuple[str, ...]) -> None:
     """The runs as a Markdown table, each the mean over the seeds."""
     lines = read(file)
     reference = {line["seed"]: line["curve"][-1] for line in lines if line["family"] == REFERENCE}
-    ratios = {REFERENCE: 1.0} | {
-        name: float(value) for name, _, value in (each.partition("=") for each in speeds)
-    }
-    head = ["block of", "hidden", "loss", "bits per byte", "÷ `gpt2`, equal tokens", "speed ÷ `gpt2`"]
-    click.echo(row([*head, "÷ `gpt2`, equal time", "seeds"]))
-    click.echo(row(["---"] * (len(head) + 2)))
+    pairs = (each.split("=") for each in given)
+    speeds = {REFERENCE: 1.0} | {name: float(value) for name, value in pairs}
+    columns = ["block of", "hidden", "loss", "bits per byte", "÷ `gpt2`, equal tokens", "speed ÷ `gpt2`"]
+    click.echo(head([*columns, "÷ `gpt2`, equal time", "seeds"]))
     for family in FAMILIES:
         runs = {line["seed"]: line for line in lines if line["family"] == family}
         if not runs:
             continue
-        ratio = ratios.get(family)
+        speed = speeds.get(family)
         at_end = [line["curve"][-1] / reference[seed] for seed, line in runs.items() if seed in reference]
         at_time = [
-            loss_at(line["curve"], ratio) / reference[seed]
+            loss_at(line["curve"], speed) / reference[seed]
             for seed, line in runs.items()
-            if ratio is not None and ratio <= 1 and seed in reference
+            if speed is not None and speed <= 1 and seed in reference
         ]
         cells = [
             f"`{family}`",
@@ -158,7 +139,7 @@ def table(file: Path, speeds: tuple[str, ...]) -> None:
             mean_of([line["curve"][-1] for line in runs.values()]),
             mean_of([line["bits_per_byte"] for line in runs.values()]),
             mean_of(at_end),
-            "–" if ratio is None else f"{ratio:.2f}",
+            "–" if speed is None else f"{speed:.2f}",
             mean_of(at_time),
             ", ".join(map(str, sorted(runs))),
         ]

@@ -26,7 +26,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +37,7 @@ from typing import Any
 import click
 import torch
 from _arms import GPT2
+from _figures import head, mean_of, row
 from _manifest import manifest_of
 from _runs import Run, append, file_option
 
@@ -249,14 +249,13 @@ def main(
         f"{seeds} seeds, {TESTED} test examples; torch {torch.__version__}"
     )
     arms = list(dict.fromkeys(found["arm"] for found in results))
-    click.echo(f"| task | {' | '.join(arms)} |\n|{' --- |' * (len(arms) + 1)}")
+    click.echo(head(["task", *arms]))
     for task in tasks.split(","):
         cells = []
         for arm in arms:
             accuracies = [each["accuracy"] for each in results if (each["task"], each["arm"]) == (task, arm)]
-            spread = statistics.stdev(accuracies) if seeds > 1 else 0.0
-            cells.append(f"{statistics.mean(accuracies):.3f} ± {spread:.3f}")
-        click.echo(f"| {task} | {' | '.join(cells)} |")
+            cells.append(mean_of(accuracies))
+        click.echo(row([task, *cells]))
 
 
 def measure(

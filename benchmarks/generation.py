@@ -20,7 +20,6 @@ with OMP_NUM_THREADS=1, since waiting threads spin.
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any
 import click
 import torch
 import transformers
+from _figures import ratio
 from _manifest import manifest_of
 from _runs import Run, append, file_option
 from torch.nn import functional as F
@@ -95,16 +95,8 @@ def compare(ours: Arm, theirs: Arm, slices: int) -> Run:
 
 def ratios(found: Run) -> str:
     """Of the speeds, by the clock and by CPU time: median, minimum and maximum."""
-    by_clock, by_cpu = (
-        [mine[kind] / other[kind] for mine, other in zip(found["ours"], found["theirs"], strict=True)]
-        for kind in (0, 1)
-    )
-    return f"{spread(by_clock)} by the clock, {spread(by_cpu)} by CPU time"
-
-
-def spread(ratios: list[float]) -> str:
-    """Median, minimum and maximum."""
-    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+    by_clock, by_cpu = map(ratio, zip(*found["ours"], strict=True), zip(*found["theirs"], strict=True))
+    return f"{by_clock} by the clock, {by_cpu} by CPU time"
 
 
 def tokens_per_second(arm: Arm) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from typing import Any
 import click
 import torch
 from _child import Child
+from _figures import ratio
 from _gpu_checks import check
 from _gpu_item import AS_IT_SHIPS, ITEMS, NANOGPT
 from _gpu_loops import (
@@ -44,7 +45,6 @@ from _gpu_loops import (
 )
 from _runs import append, file_option
 from _texts import write_four
-from local_speed import ratio
 
 from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.documents import find_sources, read_pieces
@@ -168,7 +168,7 @@ def items(
         for arm in arms.values():
             arm.end()
     for item in rates:
-        facts[item][f"{AS_IT_SHIPS} ÷ this"] = ratio(rates[AS_IT_SHIPS], rates[item])
+        facts[item][f"{AS_IT_SHIPS} ÷ this"] = ratio(rates[AS_IT_SHIPS], rates[item], 3)
         facts[item]["tokens_per_second"] = rates[item]
     if "product_flop_per_second" in found:
         rate = statistics.median(rates[AS_IT_SHIPS])
@@ -227,7 +227,7 @@ def swarm(shape: Shape, folder: Path, device: torch.device, seconds: float, slic
         for way, made in turns.items()
     }
     return {
-        "oracles/plain": ratio(rates["oracle"], rates["plain"]),
+        "oracles/plain": ratio(rates["oracle"], rates["plain"], 3),
         "tokens_per_second": {way: round(statistics.median(made)) for way, made in rates.items()},
         "sequences": sequences,
         "turns": turns,

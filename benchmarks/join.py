@@ -40,6 +40,7 @@ from typing import Any
 import click
 import torch
 from _child import Child
+from _figures import spread
 from _manifest import manifest_of
 from _runs import append, file_option
 
@@ -152,17 +153,11 @@ def print_table(arms: list[Arm], size: int) -> None:
         whole, download = arm.ratios(ideal)
         began = statistics.median(report["began"] for report in arm.reports)
         used = max(report["donors"] for report in arm.reports)
-        click.echo(f"{arm.name:18}  {spread(whole)}    {spread(download)}    {began:6.1f}       {used}")
+        click.echo(f"{arm.name:18}  {spread(whole):20}    {spread(download):20}    {began:6.1f}       {used}")
     medians = {arm.name: [statistics.median(ratios) for ratios in arm.ratios(ideal)] for arm in arms}
     if "1 ← 4" in medians and "4 ← 4" in medians:
         join, load = (many / one for many, one in zip(medians["4 ← 4"], medians["1 ← 4"], strict=True))
         click.echo(f"four joiners at once ÷ one, from four donors: join {join:.2f}, download {load:.2f}")
-
-
-def spread(ratios: list[float]) -> str:
-    """Median, minimum and maximum."""
-    text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
-    return f"{text:20}"
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ How to read it, a row for each number of blocks:
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import numpy as np
 import torch
+from _figures import seconds_of, spread
 from _runs import Run, append, file_option
 
 from dupt_swarm.learning.device import autocast
@@ -86,13 +86,6 @@ class Bench:
         return tokens[:, :-1], tokens[:, 1:]
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """Processor time of this process."""
-    began = time.process_time()
-    work()
-    return time.process_time() - began
-
-
 @click.command()
 @click.option("--size", type=click.Choice(["tiny", "124m"]), default="tiny", show_default=True)
 @click.option("--slices", type=click.IntRange(2), default=9, show_default=True)
@@ -115,10 +108,9 @@ def main(size: str, slices: int, file: Path | None) -> None:
         ratios = [
             each["judge_seconds"] / (each["train_seconds_per_token"] * each["round_tokens"]) for each in found
         ]
-        median = statistics.median(ratios)
         click.echo(
-            f"{blocks:2} blocks: round {found[0]['round_tokens']} tokens, judge {median:.4f}"
-            f" ({min(ratios):.4f}–{max(ratios):.4f}), first {2 * median:.4f}"
+            f"{blocks:2} blocks: round {found[0]['round_tokens']} tokens, judge {spread(ratios, 4)}, "
+            f"first {2 * statistics.median(ratios):.4f}"
         )
 
 

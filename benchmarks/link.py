@@ -53,6 +53,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from _figures import head, row
 from _link_network import Link, LinkedHosts
 from _link_swarm import KINDS, LinkSwarm, Snapshot
 from _manifest import manifest_of
@@ -201,8 +202,8 @@ def time_taken(
     }
 
 
-def row(found: dict[str, Any]) -> str:
-    """A line of the table."""
+def line(found: dict[str, Any]) -> str:
+    """A row of the table."""
     followers = ", ".join(f"{size:.2f}" for size in found["followers"].values())
     cells = [
         f"{found['oracles']}",
@@ -225,7 +226,7 @@ def row(found: dict[str, Any]) -> str:
     remarks = [f"{len(found['failed'])} failed"] if found["failed"] else []
     remarks += [f"{found['restarts']} restarts"] if found["restarts"] else []
     remarks += [f"{found['smaller_groups']} in smaller groups"] if found["smaller_groups"] else []
-    return f"| {' | '.join([*cells, ', '.join(remarks)])} |"
+    return row([*cells, ", ".join(remarks)])
 
 
 COLUMNS = (
@@ -279,13 +280,12 @@ def main(quick: bool, file: Path | None, evaluators: int, **choice: Any) -> None
         for trip, rate in product(choice["trips"] or ROUND_TRIPS, choice["rates"] or RATES)
     ]
     transports = tuple(choice["transports"]) or TRANSPORTS
-    click.echo(f"| {' | '.join(COLUMNS)} |")
-    click.echo("| --- " * len(COLUMNS) + "|")
+    click.echo(head(COLUMNS))
     for size, exchange in product(choice["oracles"] or SIZES, choice["exchanges"] or EXCHANGES):
         scene = Scene(size, exchange, choice["weights"], choice["steps"], choice["step_seconds"], transports)
         for found in run_scene(scene, links, choice["rounds"], evaluators):
             append(file, found)
-            click.echo(row(found))
+            click.echo(line(found))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ there is `gpu.py`.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 import time
@@ -39,6 +38,7 @@ from unittest.mock import patch
 import click
 import numpy as np
 import torch
+from _figures import ratio
 from _gated import GatedOracle
 from _manifest import speed_manifest
 from _nanogpt import PlainGPT, PlainLoop
@@ -209,7 +209,7 @@ def main(
     click.echo(f"arm c: {rows['c'][-1]['rounds']} rounds; {checkpoints} of its checkpoints are there")
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
         by = [
-            f"{ratio([each[kind] for each in rows[over]], [each[kind] for each in rows[under]])} {words}"
+            f"{ratio([each[kind] for each in rows[over]], [each[kind] for each in rows[under]], 3)} {words}"
             for kind, words in KINDS.items()
         ]
         click.echo(f"{over}/{under}: {', '.join(by)}")
@@ -277,12 +277,6 @@ def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None)
     if pause:
         pause.stop()
     return dict(zip(KINDS, rates, strict=True))
-
-
-def ratio(over: list[float], under: list[float]) -> str:
-    """Median, minimum and maximum of the ratios."""
-    quotients = [a / b for a, b in zip(over, under, strict=True)]
-    return f"{statistics.median(quotients):.3f} ({min(quotients):.3f}–{max(quotients):.3f})"
 
 
 if __name__ == "__main__":

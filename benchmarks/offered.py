@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from _figures import head, row
 from _runs import Run, append, file_option
 
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
@@ -44,6 +45,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "inner": {"learning_rate": 1e-3},
     "rounds": {"tokens_per_round": 32768, "growth": 1.0},
 }
+COLUMNS = ("oracle", "tokens", "shards", "fetched ÷ trained", "text", "folder", "held-out loss")
 FETCHED = re.compile(r"fetched .* MB of ([0-9a-f]{8}) ")
 LATE_ROUNDS = 0.4  # of those of the others
 
@@ -65,13 +67,12 @@ def main(rounds: int, first_peer: str, max_disk: str, file: Path | None) -> None
             f"{max_disk} at most"
         )
         summaries = run_swarm(folder, rounds, first_peer == "goes", ("--max-disk", max_disk))
-        click.echo("| oracle | tokens | shards | fetched ÷ trained | text | folder | held-out loss |")
-        click.echo("| --- | --- | --- | --- | --- | --- | --- |")
+        click.echo(head(COLUMNS))
         asked = {"rounds": rounds, "first_peer": first_peer, "max_disk": max_disk}
         for oracle, summary in summaries.items():
             found = asked | {"oracle": oracle} | measure(summary, folder / oracle, listed)
             append(file, found)
-            click.echo(row(found))
+            click.echo(line(found))
 
 
 def write_manifest(folder: Path) -> Manifest:
@@ -153,13 +154,13 @@ def measure(summary: dict[str, Any], state: Path, listed: ShardList) -> Run:
     }
 
 
-def row(found: Run) -> str:
-    """A line of the table."""
+def line(found: Run) -> str:
+    """A row of the table."""
     tokens = found["tokens_total"]
     ratio = found["fetched_bytes"] / (2 * tokens)
     loss = f"{found['heldout_loss_before']:.3f} → {found['heldout_loss_after']:.3f}"
-    disk = f"{format_bytes(found['text_bytes'])} | {format_bytes(found['folder_bytes'])}"
-    return f"| {found['oracle']} | {tokens:,} | {found['shards']} | {ratio:.3f} | {disk} | {loss} |"
+    disk = [format_bytes(found[name]) for name in ("text_bytes", "folder_bytes")]
+    return row([found["oracle"], f"{tokens:,}", str(found["shards"]), f"{ratio:.3f}", *disk, loss])
 
 
 def shards_in(state: Path) -> Sequence[str]:

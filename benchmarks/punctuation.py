@@ -26,9 +26,10 @@ from pathlib import Path
 
 import click
 import torch
+from _figures import head, mean_of, row
 from _manifest import manifest_of
 from _passages import passages
-from _runs import Run, mean_of, read, row, run_once
+from _runs import Run, read, run_once
 from _swarm_arithmetic import train_alone, train_swarm
 from torch import Tensor
 
@@ -109,8 +110,7 @@ def measure(task: Task, arm: Arm, steps: int) -> Run:
 
 def show_table(runs: dict[tuple[str, int], Run], seeds: list[int]) -> None:
     """As Markdown: means over the seeds, then each ÷ one process with the same seed."""
-    click.echo(row(["arm", *FIGURES]))
-    click.echo(row(["---"] * (1 + len(FIGURES))))
+    click.echo(head(["arm", *FIGURES]))
     click.echo(row([SOURCE, "–", "–", mean_of([runs[SOURCE, seed]["error"] for seed in seeds])]))
     for name in ARMS:
         click.echo(row([name, *(mean_of([runs[name, seed][each] for seed in seeds]) for each in FIGURES)]))

@@ -35,6 +35,7 @@ from typing import Any
 import click
 import torch
 from _arms import GPT2
+from _figures import head, row
 from _manifest import changes_option, manifest_of, parsed
 from _runs import Run, append, file_option
 from _swarm_arithmetic import train_alone, train_swarm
@@ -113,12 +114,12 @@ def main(
         f"{epochs} epochs, {seeds} seeds; {' '.join(changes) or 'manifest as it is'}; "
         f"torch {torch.__version__}"
     )
-    click.echo("| arm | accuracy | standard deviation | each |\n| --- | --- | --- | --- |")
+    click.echo(head(["arm", "accuracy", "standard deviation", "each"]))
     for arm, found in results.items():
         accuracies = [each["accuracy"] for each in found]
-        spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
+        deviation = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
         each = ", ".join(f"{accuracy:.3f}" for accuracy in accuracies)
-        click.echo(f"| {arm} | {statistics.mean(accuracies):.3f} | {spread:.3f} | {each} |")
+        click.echo(row([arm, f"{statistics.mean(accuracies):.3f}", f"{deviation:.3f}", each]))
 
 
 @dataclass(frozen=True)
