@@ -30,7 +30,6 @@ of slices that take turns: at equal time the decoder has had so many fewer ``--t
 
 from __future__ import annotations
 
-import random
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ from _manifest import manifest_of
 from _runs import read, run_once
 from _swarm_arithmetic import Learner, train_alone
 from families import INNER, SHAPE, SLICES, STEPS, shape_of, widened
-from finetuning import TASKS, Documents, learn, split_documents, write_rows
+from finetuning import TASKS, Documents, learn, split_documents, write_examples
 from torch import Tensor
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
@@ -188,20 +187,13 @@ def fine_tune(
     seed: int,
 ) -> dict[str, float]:
     """The test accuracy by λ, with the rate whose validation accuracy is best; and `chance`."""
-    kind, rows = TASKS[name]
-    files = {
-        part: write_rows(
-            folder / f"{name}-{part}.jsonl", rows(random.Random(f"{name} {part} {seed}"), parts[part]), size
-        )
-        for part, size in SIZES.items()
-    }
-    answers = [each.cells["label"] for each in files["test"].rows(["label"])]
-    found = {"chance": max(map(answers.count, set(answers))) / len(answers)}
+    files, chance = write_examples(folder, name, parts, SIZES, seed)
+    found = {"chance": chance}
     for lm_weight in lm_weights:
         tried = []
         for rate in RATES:
             with tempfile.TemporaryDirectory(dir=folder) as out:
-                task = LabelledTask(kind, files["train"], files["valid"], lm_weight=lm_weight)
+                task = LabelledTask(TASKS[name][0], files["train"], files["valid"], lm_weight=lm_weight)
                 settings = FinetuningSettings(EPOCHS, rate, EXAMPLES_AT_ONCE, seed=seed)
                 tried.append(learn(Path(out), base, task, files["test"], settings))
         found[f"{lm_weight:g}"] = max(tried, key=lambda pair: pair[0])[1]

@@ -191,6 +191,21 @@ def write_rows(path: Path, rows: Iterator[Row], count: int) -> LabelledFiles:
     return LabelledFiles(path)
 
 
+def write_examples(
+    folder: Path, task: str, parts: dict[str, Documents], sizes: dict[str, int], seed: int
+) -> tuple[dict[str, LabelledFiles], float]:
+    """So many examples of a task by part, and the share of the commonest answer in the test's."""
+    _, rows = TASKS[task]
+    files = {
+        part: write_rows(
+            folder / f"{task}-{part}.jsonl", rows(random.Random(f"{task} {part} {seed}"), parts[part]), size
+        )
+        for part, size in sizes.items()
+    }
+    answers = [row.cells["label"] for row in files["test"].rows(["label"])]
+    return files, max(map(answers.count, set(answers))) / len(answers)
+
+
 def learn(
     folder: Path, base: SavedModel, task: LabelledTask, test: LabelledFiles, settings: FinetuningSettings
 ) -> tuple[float, float]:
@@ -270,23 +285,16 @@ def measure(
 ) -> Iterator[Run]:
     """The test accuracy of the commonest answer and of each arm, with what was tried for it."""
     folder.mkdir()
-    kind, rows = TASKS[name]
     sizes = {"train": count, "valid": max(64, count // 4), "test": TESTED}
-    files = {
-        part: write_rows(
-            folder / f"{part}.jsonl", rows(random.Random(f"{name} {part} {seed}"), parts[part]), size
-        )
-        for part, size in sizes.items()
-    }
-    answers = [row.cells["label"] for row in files["test"].rows(["label"])]
-    yield {"arm": "chance", "accuracy": max(map(answers.count, set(answers))) / len(answers)}
+    files, chance = write_examples(folder, name, parts, sizes, seed)
+    yield {"arm": "chance", "accuracy": chance}
     bases = {"swarm": base, "random": untrained(base, seed)}
     for (weights, model), lm_weight in product(bases.items(), (0.5, 0.0)):
         arm = f"{weights}, λ = {lm_weight:g}"
         tried: list[Run] = []
         for rate in map(float, rates.split(",")):
             with tempfile.TemporaryDirectory(dir=folder) as out:
-                task = LabelledTask(kind, files["train"], files["valid"], lm_weight=lm_weight)
+                task = LabelledTask(TASKS[name][0], files["train"], files["valid"], lm_weight=lm_weight)
                 settings = FinetuningSettings(epochs, rate, seed=seed)
                 valid, test = learn(Path(out), model, task, files["test"], settings)
                 tried.append({"rate": rate, "valid": valid, "test": test})
