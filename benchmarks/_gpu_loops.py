@@ -25,7 +25,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
 
 CORPUS_TOKENS = 1 << 23
-WARM_STEPS, PROFILED_STEPS = 3, 6
+WARM_STEPS, PROFILED_STEPS, OPERATIONS = 3, 6, 30
 MATRIX, PRODUCTS = 8192, 20
 
 
@@ -131,7 +131,7 @@ def matrix_product_rate() -> float:
     return PRODUCTS * 2 * MATRIX**3 / (time.perf_counter() - started)
 
 
-def top_operations(step: Callable[[], int], device: torch.device, count: int = 30) -> Mapping[str, float]:
+def top_operations(step: Callable[[], int], device: torch.device) -> Mapping[str, float]:
     """Which operations take most of the device's time, each as a part of all."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -148,7 +148,7 @@ def top_operations(step: Callable[[], int], device: torch.device, count: int = 3
             kernels[event.name] = kernels.get(event.name, 0.0) + event.self_device_time_total
             spans += [event.time_range.start, event.time_range.end]
     total = sum(kernels.values()) or 1.0
-    largest = sorted(kernels.items(), key=lambda kernel: -kernel[1])[:count]
+    largest = sorted(kernels.items(), key=lambda kernel: -kernel[1])[:OPERATIONS]
     busy = {"busy": round(total / (max(spans) - min(spans)), 4)} if spans else {}
     return busy | {name[:100]: round(spent / total, 4) for name, spent in largest}
 
