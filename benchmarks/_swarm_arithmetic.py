@@ -96,15 +96,24 @@ class Learner:
 
 
 def train_alone(
-    manifest: Manifest, anchor: Tensor, batches: BatchSource, tokens: int, after_round: AfterRound
-) -> None:
-    """One process: inner steps only; calls ``after_round(parameters, tokens so far)`` as often as a swarm."""
+    manifest: Manifest,
+    anchor: Tensor,
+    batches: BatchSource,
+    tokens: int,
+    after_round: AfterRound = lambda *_: None,
+) -> Tensor:
+    """One process: inner steps only; the parameters at the end.
+
+    ``after_round(parameters, tokens so far)`` is called as often as in a swarm.
+    """
     learner = Learner(manifest, anchor, batches)
-    done = 0
+    parameters, done = anchor, 0
     while done < tokens:
         update = done // manifest.rounds.tokens_per_step
         done += learner.train(manifest.rounds.tokens_per_round // manifest.rounds.tokens_per_step, update)
-        after_round(torch.nn.utils.parameters_to_vector(learner.parameters).detach(), done)
+        parameters = torch.nn.utils.parameters_to_vector(learner.parameters).detach()
+        after_round(parameters, done)
+    return parameters
 
 
 def train_swarm(
@@ -112,10 +121,12 @@ def train_swarm(
     anchor: Tensor,
     batches: Sequence[BatchSource],
     tokens: int,
-    after_round: AfterRound,
+    after_round: AfterRound = lambda *_: None,
     late: float = 0.0,
-) -> None:
+) -> Tensor:
     """One oracle per element of ``batches``; together they train on ``tokens`` tokens, whole inner steps.
+
+    Returns the anchor at the end.
 
     ``late``: how much of the next round is trained before an average arrives, as when rounds overlap; 1: all.
     """
@@ -133,7 +144,9 @@ def train_swarm(
         swarm.send(weights)
         trained += sum(weights)
         round += 1
-    after_round(swarm.settle(), trained)
+    anchor = swarm.settle()
+    after_round(anchor, trained)
+    return anchor
 
 
 def steps_of(manifest: Manifest, round: int) -> int:

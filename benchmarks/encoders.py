@@ -47,7 +47,6 @@ from _runs import read, run_once
 from _swarm_arithmetic import Learner, train_alone
 from families import INNER, SHAPE, SLICES, STEPS, shape_of, widened
 from finetuning import TASKS, Documents, learn, split_documents, write_examples
-from torch import Tensor
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.left_out import TextFiles
@@ -124,14 +123,8 @@ def measure(reader: Reader, seed: int, tokens: int) -> dict[str, Any]:
         folder = Path(name)
         manifest, tokenizer, objective, parts = prepare(reader, folder, seed)
         model = first_model(manifest)
-        weights = flatten(list(model.parameters()))
-
-        def after_round(parameters: Tensor, _: int) -> None:
-            nonlocal weights
-            weights = parameters
-
-        if tokens:
-            train_alone(manifest, weights, objective.batches(BATCH, "oracle")[0], tokens, after_round)
+        first = flatten(list(model.parameters()))
+        weights = train_alone(manifest, first, objective.batches(BATCH, "oracle")[0], tokens)
         unflatten(weights, list(model.parameters()))
         quality = objective.measure_held_out(model, torch.device("cpu"), 16, HELD_OUT_BLOCKS, lambda *_: None)
         shaped = manifest.model_copy(update={"model": manifest.model.model_copy(update={"dropout": DROPOUT})})

@@ -169,13 +169,9 @@ class Task:
             "total_updates": updates,
         }
         manifest = self.manifest.changed({"schedule": schedule})
-        weights = [first]
-        keep = lambda now, _: weights.append(now)  # noqa: E731
         if len(parts) == 1:
-            train_alone(manifest, first, batches[0], tokens, keep)
-        else:
-            train_swarm(manifest, first, batches, tokens, keep)
-        return self._measure(weights[-1])
+            return self._measure(train_alone(manifest, first, batches[0], tokens))
+        return self._measure(train_swarm(manifest, first, batches, tokens))
 
     def _measure(self, weights: Tensor) -> Run:
         model = writer_of(build_model(self.manifest))

@@ -162,10 +162,7 @@ def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedMode
     batches = Batches(
         corpus.train, context_length, tables["rounds"]["tokens_per_step"] // context_length, 0, ""
     )
-    weights = [state.anchor]
-    if tokens:
-        train_alone(manifest, state.anchor, batches, tokens, lambda now, _: weights.append(now))
-    unflatten(weights[-1], list(model.parameters()))
+    unflatten(train_alone(manifest, state.anchor, batches, tokens), list(model.parameters()))
     return SavedModel(folder, manifest, tokenizer, ReplicaState.initial(list(model.parameters()), ()))
 
 
@@ -227,13 +224,9 @@ class Task:
     def _train(self, manifest: Manifest, examples: list[Examples], tokens: int) -> Tensor:
         torch.manual_seed(manifest.seed)
         sources = [EncodedBatches(own, self._batch, manifest.seed, str(n)) for n, own in enumerate(examples)]
-        weights: list[Tensor] = []
-        keep = lambda now, _: weights.append(now)  # noqa: E731
         if len(sources) == 1:
-            train_alone(manifest, self.start, sources[0], tokens, keep)
-        else:
-            train_swarm(manifest, self.start, sources, tokens, keep)
-        return weights[-1]
+            return train_alone(manifest, self.start, sources[0], tokens)
+        return train_swarm(manifest, self.start, sources, tokens)
 
     def _accuracy(self, weights: Tensor) -> float:
         model = build_model(self.manifest)
