@@ -113,7 +113,9 @@ def random_state(weights: int) -> ReplicaState:
 @contextlib.contextmanager
 def donors(net: Net, count: int, checkpoint: Path) -> Iterator[list[str]]:
     """A swarm of ``count`` donors while the block lasts; yields the addresses to join it."""
-    manifest = manifest_of(load_preset("tiny"), name=f"bench-{count}").canonical_bytes().decode()
+    tables = load_preset("tiny")
+    tables["outer"]["momentum"] = 0.5  # of which the state has the buffer
+    manifest = manifest_of(tables, name=f"bench-{count}").canonical_bytes().decode()
     with ExitStack() as stack:
 
         def start(number: int, initial_peers: list[str]) -> Child:
