@@ -330,6 +330,9 @@ def test_the_model_is_asked_where_all_of_it_is(monkeypatch: pytest.MonkeyPatch) 
     assert asked == ["cpu"]
     oracle.strategy.move_to(torch.device("cpu"))
     assert asked == ["cpu", "cpu"]
+    for device in ("meta", "cpu"):  # nothing was averaged in this pause
+        oracle.strategy.move_to(torch.device(device))
+    assert asked == ["cpu", "cpu"]
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])

@@ -33,7 +33,7 @@ class DiLoCo:
         self._matrices = None if matrices is None else list(matrices)
         self._config, self._unigrams, self._offload = manifest.inner, unigrams, offload
         self._anchor, self._home = anchor, parameters[0].device
-        self._mark, self._marked = Snapshot(parameters), False
+        self._mark, self._marked, self._averaged = Snapshot(parameters), False, False
         self._build()
         unflatten(anchor, parameters)
 
@@ -90,10 +90,11 @@ class DiLoCo:
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
         move(self._parameters, base, anchor)
-        self._anchor, self._marked = anchor, False
+        self._anchor, self._marked, self._averaged = anchor, False, True
         self._renew_scales()
 
     def _renew_scales(self) -> None:
-        """Once all of the model is on its device again: in a pause the parameters alone have left that."""
-        if self._parameters[0].device == self._home:
+        """After an average, once all of the model is on its device: in a pause the parameters are away."""
+        if self._averaged and self._parameters[0].device == self._home:
             renew_scales(self._inner)
+            self._averaged = False
