@@ -75,10 +75,12 @@ def find_sources(path: Path | str) -> list[Source]:
     path = expanded(path).absolute()
     with reported(path):
         found = _find(path)
-    once: dict[str, Path] = {}
+    once: dict[object, Source] = {}
     for file in sorted(found, key=lambda file: (len(file.parts), file)):
-        once.setdefault(os.path.realpath(file), file)
-    sources = [source for file in sorted(once.values()) if (source := _stat(file))]
+        key, source = _stat(file)
+        if source is not None:
+            once.setdefault(key, source)
+    sources = sorted(once.values(), key=lambda source: Path(source.path))
     if not sources:
         raise CorpusError(f"{path}: no files to train on; give a folder or pattern with {SUPPORTED}")
     return sources
@@ -282,12 +284,14 @@ def _walk(folder: Path) -> Iterator[Path]:
     yield from closed
 
 
-def _stat(path: Path) -> Source | None:
-    """None: neither a file nor something that could not be looked at."""
+def _stat(path: Path) -> tuple[object, Source | None]:
+    """What is the same for all names of a file; None: neither a file nor one that could not be looked at."""
     try:
         status = path.stat()
     except OSError:
-        return Source(str(path), 0, 0)
+        return path, Source(str(path), 0, 0)
+    key = status.st_dev, status.st_ino
     if stat.S_ISDIR(status.st_mode):
-        return None if _kind(path) else Source(str(path), 0, 0)
-    return Source(str(path), status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+        return key, None if _kind(path) else Source(str(path), 0, 0)
+    source = Source(str(path), status.st_size, status.st_mtime_ns)
+    return key, source if stat.S_ISREG(status.st_mode) else None

@@ -296,10 +296,13 @@ def test_a_file_that_links_lead_to_counts_once(tmp_path: Path) -> None:
     (tmp_path / "corpus/sub/self").symlink_to(".")
     (tmp_path / "corpus/linked").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "corpus/z.txt").symlink_to("sub/z.txt")
-    assert read_documents(f"{tmp_path}/corpus/sub/**/*.txt") == ["z"]
+    (tmp_path / "corpus/sub/again.txt").hardlink_to(tmp_path / "elsewhere/b.txt")
+    assert read_documents(f"{tmp_path}/corpus/sub/**/*.txt") == ["b", "z"]
     assert read_documents(f"{tmp_path}/corpus/**/*.txt") == ["b", "z"]
     sources = find_sources(tmp_path / "corpus")
-    assert [source.path for source in sources] == [str(tmp_path / "corpus/z.txt")]
+    assert [source.path for source in sources] == [
+        str(tmp_path / "corpus" / name) for name in ("sub/again.txt", "z.txt")
+    ]
 
 
 def test_file_that_vanishes(tmp_path: Path) -> None:
