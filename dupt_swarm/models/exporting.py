@@ -8,13 +8,19 @@ from pathlib import Path
 import torch
 
 from dupt_swarm.disk.folders import CHAIN_FILE
-from dupt_swarm.errors import FileError, UsageError
+from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.export.export import FORMATS, choose_format
 from dupt_swarm.learning.export.export import export as write
 from dupt_swarm.learning.export.gguf import TYPES, Gguf
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel, check_vacant, new_model_folder
+from dupt_swarm.models.saved_model import (
+    MANIFEST_FILE,
+    SavedModel,
+    check_vacant,
+    new_model_folder,
+    writing_model,
+)
 
 STATE_INDEX_FILE = "state.json"  # the index of the replica state's blob
 
@@ -40,7 +46,7 @@ def export(
     Raises:
         UsageError: the folder is not empty, or the format cannot hold such a model.
         ManifestError: the model is a custom one, or its vocabulary has the name of a task's token.
-        FileError: the folder cannot be written.
+        CheckpointError: the folder cannot be written.
     """
     folder = Path(folder)
     if format is not None and format not in FORMATS:
@@ -60,15 +66,10 @@ def export(
 
 def _write_proof(folder: Path, model: SavedModel, chain: Path) -> None:
     """What `verify` needs: as the weights have another form there, the hashes of the state's chunks too."""
-    try:
+    with writing_model(folder):
         (folder / MANIFEST_FILE).write_bytes(model.manifest.canonical_bytes())
         (folder / STATE_INDEX_FILE).write_bytes(model.state.blob.index.data)
         shutil.copyfile(chain, folder / CHAIN_FILE)
-    except OSError as error:
-        raise FileError(
-            f"{folder}: the model could not be written ({error.strerror or error}); free some space there, "
-            "or choose another folder"
-        ) from error
 
 
 def _learned(model: SavedModel) -> Learned:

@@ -33,7 +33,13 @@ from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.model import ModelKind
 from dupt_swarm.manifest.tables import LM_WEIGHTS
-from dupt_swarm.models.saved_model import SavedModel, check_vacant, new_model_folder, write_shared
+from dupt_swarm.models.saved_model import (
+    SavedModel,
+    check_vacant,
+    new_model_folder,
+    write_shared,
+    writing_model,
+)
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.tasks import TASKS, Task
@@ -250,7 +256,8 @@ class Finetuner:
         }
         with new_model_folder(self._out) as folder:
             write_shared(folder, self.manifest, self._base.tokenizer.to_bytes(), self._base.origin)
-            (folder / FINETUNING_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+            with writing_model(self._out):
+                (folder / FINETUNING_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
             save_state(result, folder / REPLICA_FILE)
         self.report = report
 

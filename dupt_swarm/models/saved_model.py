@@ -176,7 +176,7 @@ def write_shared(
     Raises:
         CheckpointError: it cannot be written.
     """
-    with _explained(folder):
+    with writing_model(folder):
         (folder / MANIFEST_FILE).write_bytes(manifest.canonical_bytes())
         (folder / TOKENIZER_FILE).write_bytes(tokenizer)
         if origin is not None:
@@ -213,9 +213,10 @@ def new_model_folder(folder: Path) -> Iterator[Path]:
     folder = folder.resolve()
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
     try:
-        with _explained(folder):
+        with writing_model(folder):
             unfinished.mkdir(parents=True)
-            yield unfinished
+        yield unfinished
+        with writing_model(folder):
             for path in unfinished.iterdir():  # safetensors lets nobody else read what it writes
                 path.chmod(unfinished.stat().st_mode & 0o666)
             sync_files(sorted(unfinished.iterdir()), lambda *_: True)
@@ -235,7 +236,12 @@ def _name(unfinished: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def writing_model(folder: Path) -> Iterator[None]:
+    """Inside, only files of a model are written, which is to be in ``folder``.
+
+    Raises:
+        CheckpointError: one cannot be.
+    """
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE
 from dupt_swarm.models.pulling import origin_of
-from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_vacant
+from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_vacant, new_model_folder
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.storage import save_state
@@ -99,6 +99,8 @@ def test_a_disk_that_fails_leaves_nothing(model: SavedModel, tmp_path: Path) -> 
         patched.setattr("dupt_swarm.models.saved_model.sync_files", fail)
         with pytest.raises(CheckpointError, match="No space left on device"):
             model.save(tmp_path / "new")
+    with pytest.raises(OSError, match="elsewhere"), new_model_folder(tmp_path / "new"):
+        raise OSError(28, "elsewhere")  # as of what a swarm's node writes while its state is pulled
     assert {path.name for path in tmp_path.iterdir()} == {"model", "file"}
 
 
