@@ -22,6 +22,7 @@ from monitor.dashboards.query import Query, of_each_peer
 # They come all at once at the end of a round, which may last an hour.
 INTO_THE_STATE = "Tokens that entered the swarm's state, mean rate over three hours."
 SPEED = "rate({0}[3h]) and {0}"
+REASONS = "max by (reason) (increase({0}[15m])) > 0"
 AGES = ((None, "green"), (60.0, "yellow"), (120.0, "red"))
 
 NOW = Row(
@@ -152,11 +153,7 @@ AVERAGING = Row(
                 swarm.AVERAGING_ROUNDS_FAILED,
                 legend="succeeded",
             ),
-            Query(
-                "max by (reason) (increase({0}[15m])) > 0",
-                swarm.AVERAGING_ROUNDS_FAILED,
-                legend="{{reason}}",
-            ),
+            Query(REASONS, swarm.AVERAGING_ROUNDS_FAILED, legend="{{reason}}"),
             unit="none",
         ),
         graph(
@@ -311,7 +308,7 @@ HEALTH = Row(
         stacked(
             "Versions",
             "Live peers by software version.",
-            Query("{0}", swarm.PEER_VERSIONS, legend="{{version}}"),
+            Query("max by (version) ({0})", swarm.PEER_VERSIONS, legend="{{version}}"),
             unit="none",
         ),
         graph(
@@ -326,9 +323,9 @@ HEALTH = Row(
             "Rejected",
             "Contributions that peers left out of an average, messages, calls and entries that they refused, "
             "and records that the monitor rejected, by reason, over 15 minutes.",
-            Query("increase({0}[15m]) > 0", swarm.REJECTED_CONTRIBUTIONS, legend="contribution: {{reason}}"),
-            Query("increase({0}[15m]) > 0", swarm.REFUSED_MESSAGES, legend="message: {{reason}}"),
-            Query("increase({0}[15m]) > 0", swarm.INVALID_RECORDS, legend="record: {{reason}}"),
+            Query(REASONS, swarm.REJECTED_CONTRIBUTIONS, legend="contribution: {{reason}}"),
+            Query(REASONS, swarm.REFUSED_MESSAGES, legend="message: {{reason}}"),
+            Query(REASONS, swarm.INVALID_RECORDS, legend="record: {{reason}}"),
             unit="none",
             empty="None",
         ),

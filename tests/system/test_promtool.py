@@ -172,6 +172,10 @@ def test_tokens_per_second_of_long_rounds(promtool: str, tmp_path: Path, kind: s
         ("timeseries", "Group sizes", 2, [4]),
         ("timeseries", "Oracles by state", 0, [3, 1]),
         ("timeseries", "Other peers", 0, [2]),
+        ("timeseries", "Versions", 0, [5, 1]),
+        ("timeseries", "Rejected", 0, [15]),
+        ("timeseries", "Rejected", 1, [30]),
+        ("timeseries", "Rejected", 2, [45]),
         ("table", "Peers", 1, [30, 10]),
         ("table", "Peers", 2, [0.75, 0.25]),
         ("table", "Peers", 3, [4, 5]),
@@ -194,6 +198,11 @@ def test_a_second_monitor_adds_nothing(
         "averaging_rounds_total{": "0+4x60",
         'averaging_rounds_failed_total{reason="timeout", ': "0+2x60",
         'averaging_rounds_failed_total{reason="network", ': "0+1x60",
+        'peer_versions{version="1", ': "5x60",
+        'peer_versions{version="2", ': "1x60",
+        'rejected_contributions_total{reason="norm", ': "0+1x60",
+        'refused_messages_total{reason="size", ': "0+2x60",
+        'invalid_records_total{reason="time", ': "0+3x60",
     }
     for name, (a, b) in {
         "tokens_total": (30, 10),
