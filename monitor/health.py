@@ -36,9 +36,7 @@ def check_health(snapshot: Snapshot, view: View, now: float) -> list[Check]:
         return checks  # whoever is there, we do not see them
     checks.append(_oracles(view))
     if view.at_work and snapshot.totals.round_time is not None:
-        # Oracles that return after a night have to complete a round first.
-        since = max(snapshot.totals.round_time, snapshot.working_since)
-        checks.append(_rounds(snapshot, view, now - since))
+        checks.append(_rounds(snapshot, view, now))
     if len(view.peers) > 1:
         checks.append(_replicas(view))
     if view.oracles:
@@ -79,9 +77,15 @@ def _oracles(view: View) -> Check:
     return Check(name="oracles", level="good" if working else "warning", text=f"{text}.")
 
 
-def _rounds(snapshot: Snapshot, view: View, age: float) -> Check:
-    if age > STALLED_ROUNDS * snapshot.manifest.rounds.limit_seconds:
-        return Check(name="rounds", level="critical", text=f"No round has ended for {formats.duration(age)}.")
+def _rounds(snapshot: Snapshot, view: View, now: float) -> Check:
+    ended, limit = snapshot.totals.round_time or 0.0, snapshot.manifest.rounds.limit_seconds
+    # Oracles that return after a night have to complete a round first.
+    if now - max(ended, snapshot.working_since) > STALLED_ROUNDS * limit:
+        text = f"No round has ended for {formats.duration(now - ended)}."
+        return Check(name="rounds", level="critical", text=text)
+    if now - ended > STALLED_ROUNDS * limit:
+        text = "The oracles are back; their first round is under way."
+        return Check(name="rounds", level="good", text=text)
     lengths = sorted(peer.record.round_seconds for peer in view.oracles if peer.record.round_seconds)
     if lengths:
         usual = formats.duration(lengths[len(lengths) // 2])
