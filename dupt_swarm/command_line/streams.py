@@ -22,7 +22,7 @@ def prepare_streams() -> None:
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper):
             continue  # somebody has put another in its place
-        if stream.errors == "strict":  # otherwise nothing is refused
+        if stream.errors in ("strict", "surrogateescape"):  # others refuse nothing
             stream.reconfigure(errors="spelt")
         if stream.isatty():
             terminal = io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False))

@@ -11,9 +11,10 @@ from dupt_swarm.command_line.streams import prepare_streams
 from tests.support.programs import start
 
 
-def test_what_an_encoding_lacks_is_spelt_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("refusing", ["strict", "surrogateescape"])
+def test_what_an_encoding_lacks_is_spelt_otherwise(monkeypatch: pytest.MonkeyPatch, refusing: str) -> None:
     """A mark by another one, the rest as ?, on stdout, which would refuse it; stderr keeps its own way."""
-    for name, errors in (("stdout", "strict"), ("stderr", "backslashreplace")):
+    for name, errors in (("stdout", refusing), ("stderr", "backslashreplace")):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(io.BytesIO(), "latin-1", errors))
     prepare_streams()
     for stream, expected in (
