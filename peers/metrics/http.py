@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry, start_http_server
@@ -33,6 +36,7 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
         server, thread = start_http_server(port, host, registry)
         app = server.get_app()
         assert app is not None
+        server.handle_error = _handle_error  # type: ignore[method-assign]
         server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
     except (OSError, UnicodeError) as error:  # as to the latter: no name of a host can be written so
         reason = getattr(error, "strerror", None) or error
@@ -48,6 +52,13 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _handle_error(request: Any, client_address: Any) -> None:
+    """A client that falls silent or leaves is nobody's error."""
+    del request
+    if not isinstance(sys.exception(), OSError):
+        click.echo(f"{client_address} was not answered:\n{traceback.format_exc()}", err=True)
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -8,6 +8,7 @@ import http.client
 import json
 import signal
 import socket
+import struct
 import subprocess
 import time
 import urllib.error
@@ -30,6 +31,7 @@ from dupt_swarm.metrics.spec import Distribution, MetricSpec
 from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName
 from dupt_swarm.node.reasons import ENDINGS, REFUSED_MESSAGES, Failure
 from dupt_swarm.node.record import PeerState
+from peers.metrics import http as metrics_http
 from peers.metrics.collector import PeerMetrics
 from peers.metrics.http import parse_address, serve_metrics
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder
@@ -317,6 +319,22 @@ def test_what_cannot_be_a_name_is_refused(host: str) -> None:
     address = f"{host}:9465"
     with pytest.raises(UsageError, match=f"{address}: cannot listen there"), serve_metrics(address):
         pass
+
+
+def test_a_client_that_leaves_is_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is printed of one that resets its connection, as port scanners do."""
+    ended: list[object] = []
+    handle = metrics_http._handle_error
+    monkeypatch.setattr(metrics_http, "_handle_error", lambda *about: ended.append(handle(*about)))
+    with serve_metrics(f"127.0.0.1:{(port := free_port())}"):
+        capsys.readouterr()
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET /")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_until(lambda: bool(ended))
+    assert capsys.readouterr().err == ""
 
 
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:
