@@ -1,4 +1,4 @@
-"""Where a peer listens, and which addresses it announces: the options of `join` and `bootstrap`."""
+"""Where a peer listens, and which addresses it announces: the options of `join`, `bootstrap` and `check`."""
 
 from __future__ import annotations
 
