@@ -251,6 +251,8 @@ class Link:
             raise ValueError("a link with a leave that is none")
         if any(each.ballot > self.ballot for each in self.leaves) or self.makers & self.left:
             raise ValueError("a link that counts as left who had not")
+        if not self.makers | self.left <= electorate.members:
+            raise ValueError("a strong link signed by strangers")
         if not electorate.is_quorum(self.makers, self.left):
             raise ValueError("a strong link that less than a quorum has accepted")
 
@@ -326,6 +328,11 @@ def _check_one(proposal: Proposal, electorate: Electorate) -> None:
         raise ValueError("a proposal with two promises of one peer")
     if any(each.state != proposal.state or each.ballot > proposal.ballot for each in promises):
         raise ValueError("a proposal with promises of another state, or of later ballots")
+    strangers = [each for each in promises if each.maker not in electorate]
+    if not {each.maker for each in strangers} <= set(choice.makers):
+        raise ValueError("a proposal with promises of nobody whom it is about")
+    if any(each.refused or each.accepted is not None for each in strangers):
+        raise ValueError("a proposal with a stranger that decides")
     here = [each for each in promises if each.leaves or each.ballot == proposal.ballot]
     if any(each.accepted is not None and each.accepted.ballot >= proposal.ballot for each in here):
         raise ValueError("a proposal that comes too late")

@@ -17,7 +17,7 @@ peer outside the electorate takes part with what it brings, and decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
@@ -108,6 +108,7 @@ class Ballots:
         self._heard_at: dict[str, float] = {}
         self._bases: dict[tuple[int, str], Proposal] = {}
         self._farther: dict[str, int] = {}  # how far each of the electorate has come
+        self._unheld: set[str] = set()  # choices of which not all came here in time
         if self._pledged.accepted is not None and self._pledged.basis is not None:
             accepted = self._pledged.accepted
             self._bases[accepted.ballot, accepted.choice] = self._pledged.basis
@@ -281,9 +282,9 @@ class Ballots:
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
         here = self._here
-        accepted, is_here = self._pledged.accepted, self.to_judge == choice  # or there is another ballot now
+        is_here = self.to_judge == choice  # or there is another ballot now
         if not accepts:
-            if self.decides and (accepted is None or accepted.choice != choice.id):
+            if self.decides and choice.id not in self._pledged.once:
                 self._pledge(refused=self._pledged.refused | {choice.id})
             if is_here:
                 here.refusing.add(self.me)
@@ -291,7 +292,8 @@ class Ballots:
         if here.proposal is None or not is_here:
             return
         self._bases[self.ballot, choice.id] = here.proposal
-        self._pledge(accepted=Accepted(self.ballot, choice.id, after), basis=here.proposal)
+        accepted, once = Accepted(self.ballot, choice.id, after), self._pledged.once | {choice.id}
+        self._pledge(accepted=accepted, basis=here.proposal, once=once)
         word = Acceptance(self.me, self.state, self.ballot, choice.id, after, dropped)
         here.acceptance = here.acceptances[self.me] = self.voice.signed(word)
         if self.coordinator == self.me:
@@ -365,14 +367,33 @@ class Ballots:
         come = [each for maker, each in sorted(self._here.comers.items()) if maker not in left]
         return (*come, *(self._leaves[maker].promise for maker in sorted(left)))
 
+    def _heeded(self) -> tuple[Promise, ...]:
+        """Those who have come, but for who says it had accepted what could not be had, if others suffice.
+
+        A coordinator could else accept what it alone holds, and bind all later ballots by that.
+        """
+        come = self._come()
+        heeded = tuple(
+            each
+            for each in come
+            if each.leaves or each.accepted is None or each.accepted.choice not in self._unheld
+        )
+        makers = {each.maker for each in heeded if not each.leaves}
+        return heeded if self.electorate.is_quorum(makers, self._who_left) else come
+
     def _is_wary(self, promises: Collection[Promise]) -> bool:
-        """Whether the electorate goes on by itself, as somebody has refused what newcomers had a part in."""
-        return self._wary or any(each.refused for each in promises if each.maker in self.electorate)
+        """Whether the electorate goes on by itself, as half have refused what newcomers had a part in."""
+        return self._wary or self._half(promises, lambda each: bool(each.refused))
+
+    def _half(self, promises: Collection[Promise], refuse: Callable[[Promise], bool]) -> bool:
+        """Whether half of the electorate who are here ``refuse``: fewer could stop rounds by a word."""
+        here = [each for each in promises if each.maker in self.electorate and not each.leaves]
+        return 2 * sum(map(refuse, here)) >= len(here)
 
     def _propose(self, now: float) -> None:
         here = self._here
         assert here.closed is not None
-        promises = self._come()
+        promises = self._heeded()
         bound = binding(self.electorate, promises)
         if bound:
             basis = next(
@@ -389,13 +410,14 @@ class Ballots:
             self._may_come(each, now) for each in bringing if each not in brought
         ):
             return
-        refused = {choice for each in promises if each.maker in self.electorate for choice in each.refused}
         choice = Choice(tuple(brought), tuple(sorted(self._who_left)))
-        if brought and choice.id not in refused:
+        if brought and not self._half(promises, lambda each: choice.id in each.refused):
             self._sign_proposal(choice, promises, None)
 
     def _sign_proposal(self, choice: Choice, promises: tuple[Promise, ...], basis: Proposal | None) -> None:
-        word = Proposal(self.me, self.state, self.ballot, choice, promises, basis)
+        needed = self.electorate.members.union(() if basis else choice.makers)
+        shown = tuple(each for each in promises if each.maker in needed)
+        word = Proposal(self.me, self.state, self.ballot, choice, shown, basis)
         if not self._is_sound(word):
             return  # few bring anything, say
         self._here.proposal = self.voice.signed(word)
@@ -502,6 +524,9 @@ class Ballots:
 
     def _fail(self, now: float) -> None:
         """This ballot brings no state: turn to the next one."""
+        proposal = self._here.proposal
+        if proposal is not None and not self.stock.has(proposal.choice):
+            self._unheld.add(proposal.choice.id)
         self._failed += 1
         self._lonely = self._lonely + 1 if self._here.closed is None else 0
         self._go_to(self.ballot + 1, now)

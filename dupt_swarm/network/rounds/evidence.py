@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from dupt_swarm.replica.link import Word, contradict
 
-WORDS_MAX = 64  # of one maker and kind: those of its first ballots
+WORDS_MAX = 64  # of one maker and kind; those of a ballot of which it says much, or a late one, give way
 
 Expose = Callable[[Word, Word], None]
 """Gets two words of one peer that no honest one would have signed both."""
@@ -34,4 +35,5 @@ class Evidence:
             known.append(word)
             alike = [each for each in known if type(each) is type(word)]
             if len(alike) > WORDS_MAX:
-                known.remove(max(alike, key=lambda each: each.ballot))
+                of_ballot = Counter(each.ballot for each in alike)
+                known.remove(max(alike, key=lambda each: (of_ballot[each.ballot], each.ballot)))

@@ -15,8 +15,8 @@ from dupt_swarm.replica.link import BASES_MAX, BROUGHT_MAX, Acceptance, Promise,
 from dupt_swarm.replica.signed import as_text, from_text
 from dupt_swarm.replica.signed_words import AcceptedRecord, LinkRecord, Plain, Signed, Words
 
-# A hundred members; each promise has some 0.5 kB.
-REPORT_BYTES_MAX, ANSWER_BYTES_MAX = 240_000, 320_000
+# A hundred members and as many others; each promise has some 0.5 kB, and what was accepted comes again.
+REPORT_BYTES_MAX = ANSWER_BYTES_MAX = 480_000
 
 
 class _Basis(Plain):
@@ -73,6 +73,7 @@ class PledgedRecord(Plain):
     basis: Bases = ()
     refused: tuple[Digest, ...] = ()
     leave: Signed | None = None
+    once: tuple[Digest, ...] = ()
 
     @classmethod
     def of(cls, pledged: Pledged) -> PledgedRecord:
@@ -84,6 +85,7 @@ class PledgedRecord(Plain):
             basis=_bases_of(pledged.basis),
             refused=tuple(sorted(pledged.refused)),
             leave=as_text(leave.signed) if leave else None,
+            once=tuple(sorted(pledged.once)),
         )
 
     def pledged(self, words: Words) -> Pledged:
@@ -98,6 +100,7 @@ class PledgedRecord(Plain):
             _proposal(self.basis, words),
             frozenset(self.refused),
             words.read(from_text(self.leave), Promise) if self.leave else None,
+            frozenset(self.once),
         )
 
 

@@ -20,6 +20,7 @@ class Pledged:
         accepted: what it accepted last, with the proposal.
         refused: ids of choices that it never accepts.
         leave: its last word, if it has left.
+        once: ids of all choices that it has ever accepted; it refuses none of them for good.
     """
 
     ballot: int = -1
@@ -27,6 +28,7 @@ class Pledged:
     basis: Proposal | None = None
     refused: frozenset[str] = frozenset()
     leave: Promise | None = None
+    once: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

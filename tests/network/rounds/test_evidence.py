@@ -101,5 +101,8 @@ def test_memory_is_bounded(monkeypatch) -> None:
     noting = Noting()
     noting.note(*(replace(promise("a"), brought=brought("a", tokens)) for tokens in range(WORDS_MAX)))
     assert noting.note(acceptance("a", ALL), acceptance("a", THREE)) != []
+    noting = Noting()
+    noting.note(*(replace(promise("a"), brought=brought("a", tokens)) for tokens in range(WORDS_MAX)))
+    assert noting.note(promise("a", 1), acceptance("a", ALL)) != []
     monkeypatch.setattr(evidence, "WORDS_MAX", 2)
     assert len(Noting().note(acceptance("a", ALL), acceptance("a", THREE), acceptance("a", ALL, 1))) == 1

@@ -11,7 +11,7 @@ from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.link import Brought, Choice, Link
 from tests.support.members import PACE, Members, after
-from tests.support.words import STATE, brought
+from tests.support.words import STATE, brought, choice, promise, proposal
 
 
 def the_link(members: Members, names: str) -> Link:
@@ -200,6 +200,52 @@ def test_one_who_refuses_stops_nobody() -> None:
     members.bring("abc")
     members.talk("abc")
     assert members.refusing.isdisjoint(the_link(members, "abc").makers)
+
+
+@pytest.mark.parametrize("names", ["abcde", "abcdexy"])
+def test_one_who_refuses_beforehand_stops_nobody(names: str) -> None:
+    """Whatever the roll leads to, or whoever is new."""
+    members = Members("abcde", strangers=names[5:])
+    liar = next(name for name in "abcde" if name != members.coordinator(0))
+    ballots, made = members.rounds[liar].ballots, [choice(names), choice(without(liar, names))]
+    ballots._pledge(refused=frozenset(each.id for each in made))
+    members.bring(names)
+    members.talk(names, times=8)
+    assert the_link(members, without(liar)).choice.makers == tuple(names)
+
+
+@pytest.mark.parametrize("names", ["abc", "abcde", "abcdefg"])
+def test_what_only_its_coordinator_has_binds_nobody(names: str) -> None:
+    """It proposes what it gives to nobody, and then says in all ballots that it has accepted that."""
+    members = Members(names)
+    liar = members.coordinator(0)
+    ballots = members.rounds[liar].ballots
+    is_held = ballots._is_held
+    ballots._is_held = lambda brought: brought.maker == liar or is_held(brought)  # type: ignore[method-assign]
+    members.bring(names)
+    ballots.stock.held.add(brought(liar).digest)
+    honest = without(liar, names)
+    while None in members.links(honest) and members.now < 120.0:
+        members.wait(names, 1.0, holds=lambda name, each: each.maker != liar or name == liar)
+    assert not the_link(members, honest).choice.weak
+
+
+def test_what_was_accepted_once_is_not_refused_later() -> None:
+    """Another choice was accepted between: its word of then and of now would contradict each other."""
+    members = Members("abcde")
+    coordinators = [members.coordinator(ballot) for ballot in range(3)]
+    ballots = members.rounds[next(name for name in "abcde" if name not in coordinators)].ballots
+    members.bring("abcde")
+    for ballot, makers in enumerate(("abcde", "abcd", "abcde")):
+        shown = proposal([promise(each, ballot) for each in "abcde"], choice(makers), ballot)
+        ballots.hear(coordinators[ballot], Answer(ballot, proposal=shown), members.now)
+        for each in shown.choice.brought:
+            ballots.stock.held.add(each.digest)
+        assert ballots.to_judge == shown.choice
+        ballots.judge(shown.choice, after(shown.choice), accepts=ballot < 2)
+        ballots.give_up(members.now)
+    assert ballots._pledged.once == {choice("abcde").id, choice("abcd").id}
+    assert not ballots._pledged.refused
 
 
 @pytest.mark.parametrize("weak", [False, True])
