@@ -24,6 +24,7 @@ from dupt_swarm.network.rounds.messages import REPORT_BYTES_MAX, AnswerMessage, 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.session import AGAIN_AT_ONCE, AGAIN_PER_SECOND, Ended
+from dupt_swarm.network.rounds.stock import OF_ONE_MAX
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.electorate import ROWS_MAX, Electorate
 from dupt_swarm.replica.link import (
@@ -325,10 +326,12 @@ def test_a_report_full_of_words(stations, manifest, identities, monkeypatch) -> 
             stranger_beside(peers[0].station.address, identity=identities[3]) as p2p,
         ):
             swarm, digest = manifest.swarm_id, state.digest
-            leaves = tuple(
-                Report(said(swarm, each, Promise(peer, digest, 0, Brought(peer, digest, 1), leaves=True)))  # type: ignore[arg-type]
-                for peer, each in leavers.items()
-            )
+            refused = tuple(f"{number:064x}" for number in range(6))
+            words = {
+                peer: Promise(peer, digest, 0, Brought(peer, digest, 1), None, refused, leaves=True)
+                for peer in leavers
+            }
+            leaves = tuple(Report(said(swarm, each, words[peer])) for peer, each in leavers.items())  # type: ignore[arg-type]
             promise = said(swarm, key, Promise(id_of(key), digest, 0))
             each = len(ReportMessage.of(Report(promise, leaves=leaves)).pack()) / len(leaves)  # type: ignore[arg-type]
             some = leaves[: int(0.98 * REPORT_BYTES_MAX / each)]
@@ -403,12 +406,24 @@ def test_too_many_strangers_leave() -> None:
 
 
 def test_one_that_brings_something_else_each_time() -> None:
-    """It makes nobody fetch, or remember, more than a round may have."""
+    """It makes nobody fetch, or remember, more than a few of them."""
     found = coordinating()
     for number in range(4 * BROUGHT_MAX):
         brought = Brought("y" * 46, f"{number:064x}", 10)
         found.note(Report(Promise("y" * 46, STATE, 0, brought)), 0.0)
-    assert len(found.to_fetch) <= BROUGHT_MAX
+        for each in found.to_fetch:
+            found.hold(each.digest)
+    assert len(found.ballots.stock.held) <= OF_ONE_MAX + len(MEMBERS)
+
+
+def test_what_strangers_bring_hides_nothing_of_the_electorates() -> None:
+    """Of more contributions than can be told, those of the electorate are."""
+    found = coordinating()
+    found.ballots.stock.learn([Brought(MEMBERS[1], "f" * 64, 10)])
+    for digest in ("f" * 64, *(f"{number:064x}" for number in range(BROUGHT_MAX))):
+        found.hold(digest)
+    assert "f" * 64 in found.ballots.stock.told
+    assert len(found.ballots.stock.told) == BROUGHT_MAX
 
 
 def test_one_that_holds_something_else_each_time() -> None:

@@ -26,7 +26,7 @@ from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.replay import average_of_shared, contribution_form, with_standings
 from dupt_swarm.replica.state import ReplicaState
 
-AT_ONCE = 3
+MEMBERS_AT_ONCE, ANY_AT_ONCE = 3, 2  # strangers may be slow on purpose
 RETRY_SECONDS = 0.25
 IDLE_SECONDS = 2.0  # whatever there is to fetch wakes who waits for it
 FETCH_SECONDS = 600.0  # the round ends long before
@@ -91,8 +91,8 @@ class Share:
         """See `RoundExchange`."""
         fetching = _Fetching(floor)
         async with TaskGroup() as tasks:
-            for _ in range(AT_ONCE):
-                tasks.create_task(self._fetch_forever(fetching))
+            for place in range(MEMBERS_AT_ONCE + ANY_AT_ONCE):
+                tasks.create_task(self._fetch_forever(fetching, members=place < MEMBERS_AT_ONCE))
 
     async def average(self, following: NextState, choice: Choice) -> Averaged:
         """See `RoundExchange`."""
@@ -129,9 +129,9 @@ class Share:
                 del self._measures[digest]
         return self._measures[blob.digest]
 
-    async def _fetch_forever(self, fetching: _Fetching) -> None:
+    async def _fetch_forever(self, fetching: _Fetching, *, members: bool) -> None:
         while True:
-            brought = fetching.rarest()
+            brought = fetching.rarest(members=members)
             if brought is None:
                 await fetching.floor.change(IDLE_SECONDS)
                 continue
@@ -179,16 +179,19 @@ class _Fetching:
         self.hopeless: set[str] = set()
         self.failures: Counter[str] = Counter()
 
-    def rarest(self) -> Brought | None:
+    def rarest(self, *, members: bool) -> Brought | None:
         """A contribution to fetch now: one that few members hold, so that they soon are more.
 
         Those of the electorate come first, and what could not be had last: it delays nobody else.
+        ``members``: no others, unless there is no electorate.
         """
-        busy = self.under_way | self.hopeless
+        busy, electorate = self.under_way | self.hopeless, self.floor.before.electorate
         wanted = [each for each in self.floor.wanted if each.digest not in busy]
+        if members and electorate.members:
+            wanted = [each for each in wanted if each.maker in electorate]
 
         def key(brought: Brought) -> tuple[bool, int, int, float]:
-            stranger = brought.maker not in self.floor.before.electorate
+            stranger = brought.maker not in electorate
             held = len(self.floor.donors(brought))
             return stranger, self.failures[brought.digest], held, random.random()
 

@@ -10,6 +10,8 @@ from dupt_swarm.replica.link import BROUGHT_MAX, Brought, Choice, Promise
 MAKERS_MAX = 512
 # Others besides the electorate who take part in a ballot.
 COMERS_MAX = 192
+# So many may one maker bring, one after the other, as what it brought before was rejected: each is kept.
+OF_ONE_MAX = 8
 
 
 class Stock:
@@ -27,6 +29,7 @@ class Stock:
         self.lasting = lasting
         self.members: frozenset[str] = frozenset()
         self._by_maker: dict[str, Brought] = {}
+        self._ever: dict[str, set[str]] = {}  # digests by maker
         self.held: set[str] = set()
         self.held_by: dict[str, frozenset[str]] = {}
 
@@ -44,9 +47,13 @@ class Stock:
         return plain and (promise.maker in comers or len(comers) < COMERS_MAX)
 
     def learn(self, brought: Iterable[Brought | None]) -> None:
-        """Somebody brings these: the last one of each maker counts."""
+        """Somebody brings these: the last one of each maker counts, of the first few."""
         for each in brought:
-            if each is not None and self._has_place_for(each.maker, self._by_maker):
+            if each is None or not self._has_place_for(each.maker, self._by_maker):
+                continue
+            ever = self._ever.setdefault(each.maker, set())
+            if each.digest in ever or len(ever) < OF_ONE_MAX:
+                ever.add(each.digest)
                 self._by_maker[each.maker] = each
 
     def turn(self) -> None:
@@ -71,8 +78,9 @@ class Stock:
 
     @property
     def told(self) -> frozenset[str]:
-        """Digests of those of which others are told that they are here."""
-        return frozenset(sorted(self.held)[:BROUGHT_MAX])
+        """Digests of those of which others are told that they are here: the electorate's at any rate."""
+        own = {each.digest for maker, each in self._by_maker.items() if maker in self.members}
+        return frozenset(sorted(self.held, key=lambda digest: (digest not in own, digest))[:BROUGHT_MAX])
 
     @property
     def missing(self) -> list[Brought]:

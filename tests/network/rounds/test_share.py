@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.session import Ended
+from dupt_swarm.network.rounds.share import _Fetching
 from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider, open_deciders, state_of, step
@@ -114,6 +117,23 @@ def test_all_compute_the_same_average(sharing, make_sharing, contributions, code
                 assert step(manifest, state, expected, 35_000, makers).digest == digest
 
     run(scenario())
+
+
+def test_strangers_take_few_places() -> None:
+    """However slow they are, there is room for what the electorate brings; where nobody votes, for all."""
+    electorate = Electorate().after("ab", weak=True)
+    wanted = [Brought(maker, f"{maker}1", 1) for maker in "axyz"]
+
+    def fetching(voters: Electorate) -> _Fetching:
+        before = SimpleNamespace(electorate=voters)
+        return _Fetching(SimpleNamespace(before=before, wanted=wanted, donors=lambda _: []))
+
+    found = fetching(electorate)
+    assert found.rarest(members=False) == found.rarest(members=True) == wanted[0]
+    found.under_way.add("a1")
+    assert found.rarest(members=True) is None
+    assert found.rarest(members=False) in wanted[1:]
+    assert fetching(Electorate()).rarest(members=True) in wanted
 
 
 def test_alone(sharing, make_sharing, contributions) -> None:
