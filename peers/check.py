@@ -29,6 +29,7 @@ from peers.checks.report import Check
 @options.data
 @options.devices
 @options.room
+@options.gpu_memory
 @options.saving
 @options.max_disk
 @options.swarm_id
@@ -40,7 +41,7 @@ from peers.checks.report import Check
 def command(as_json: bool, **chosen: Any) -> None:
     """Check device, memory, disk and ports; with --initial-peers the way to the swarm, too.
 
-    It takes the options of `join` for addresses, text, --device, memory and disk. The exit code is that of
+    It takes the options of `join` for addresses, corpus, device, memory and disk. The exit code is that of
     the most serious problem: 10 manifest or version, 11 no peer reachable, 12 not invited, 13 device or
     memory, 1 anything else.
     """
@@ -115,7 +116,7 @@ def _check_machine(
         if manifest
     ]
     if device:
-        checks += machine.check_memory(device, footprints)
+        checks += machine.check_memory(device, footprints, oracle.gpu_memory)
     about_corpora, text_bytes = machine.check_data(oracle, manifest)
     checks += about_corpora
     if manifest:

@@ -45,13 +45,7 @@ if TYPE_CHECKING:
 @options.devices
 @options.room
 @options.threads
-@click.option(
-    "--gpu-memory",
-    type=click.FloatRange(0, 1, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Take at most this part of the GPU's memory.",
-)
+@options.gpu_memory
 @click.option(
     "--max-temperature",
     type=click.FloatRange(20, 110),

@@ -241,6 +241,13 @@ room = click.option(
     default=None,
     help=f"Sequences at once at most. [default: on a GPU as many as fit, elsewhere {BATCH_SIZE}]",
 )
+gpu_memory = click.option(
+    "--gpu-memory",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Take at most this part of the GPU's memory.",
+)
 offload = click.option(
     "--offload/--no-offload",
     default=None,

@@ -50,12 +50,13 @@ def describe_device(device: str) -> str:
     return f"{device}, {plural(torch.get_num_threads(), 'thread')}" if device == "cpu" else device
 
 
-def check_memory(device: str, footprints: Sequence[Footprint]) -> list[Check]:
+def check_memory(device: str, footprints: Sequence[Footprint], part: float = 1.0) -> list[Check]:
     """Whether the model fits: on the GPU, if that is one, and in the main memory.
 
     Args:
         device: of `check_device`; of several the first tells.
         footprints: of the model, that for which nothing gives way first; none: they are not known yet.
+        part: of all memory that a GPU has, what training may take at most.
     """
     from peers.checks.footprint import PROGRAM
 
@@ -67,9 +68,11 @@ def check_memory(device: str, footprints: Sequence[Footprint]) -> list[Check]:
     if on_gpu := device.startswith("cuda"):
         import torch
 
-        gpu_free, _ = torch.cuda.mem_get_info(torch.device(device.partition(",")[0]))
+        gpu_free, total = torch.cuda.mem_get_info(torch.device(device.partition(",")[0]))
+        gpu_free = min(gpu_free, int(part * total))
         footprint = next((each for each in footprints if each.device <= gpu_free), footprints[-1])
-        remedy = "choose a smaller --batch-size, or a larger GPU"
+        larger = "a larger GPU" if part == 1 else "more --gpu-memory"
+        remedy = f"choose a smaller --batch-size, or {larger}"
         checks = [_memory("GPU memory", footprint.device, gpu_free, remedy, str(footprint.saving))]
     # On a Mac the GPU has the main memory; a trainer takes some itself, wherever it trains.
     needed = PROGRAM + footprint.node + (0 if on_gpu else footprint.device)

@@ -203,6 +203,24 @@ def test_what_gives_way_on_a_gpu_is_said(monkeypatch: pytest.MonkeyPatch, free: 
     assert not machine.check_memory("cuda:1", footprints)[0].ok
 
 
+def test_a_gpu_has_no_more_memory_than_training_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --gpu-memory its part of all counts, and what is free where that is less; the remedy names it."""
+    import torch
+
+    from peers.checks.footprint import Footprint
+
+    footprints = [Footprint(device=22e9, node=9e9, disk=1e9)]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60e9, 80e9))
+    whole, half, quarter = (machine.check_memory("cuda:1", footprints, part)[0] for part in (1, 0.5, 0.25))
+    assert (whole.ok, half.ok, quarter.ok) == (True, True, False)
+    assert [check.detail.rpartition(", ")[2] for check in (whole, half, quarter)] == [
+        "60.0 GB free",
+        "40.0 GB free",
+        "20.0 GB free",
+    ]
+    assert "--gpu-memory" in quarter.remedy
+
+
 def test_a_container_has_no_more_memory_than_it_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
