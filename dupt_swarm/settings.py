@@ -109,7 +109,8 @@ class NodeSettings:
         tokenizer: tokenizer.json, if known already; otherwise it comes from the peers.
         max_upload: bytes per second that this peer may send to the others; None: no limit.
         max_download: bytes per second that it may receive from them; None: no limit.
-        log_rounds: how many of the last rounds to keep in memory, for those who are behind or audit.
+        log_rounds: how many of the last rounds at least to keep in memory, for those who are behind or audit;
+            at most twice as many.
         log_bytes: how much memory that may take, but for the last round.
         relay: whether to forward the connections of peers that nobody can dial, if this one can be dialled.
         relay_bytes: how many bytes each of those may carry in either direction before it is cut.

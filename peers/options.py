@@ -313,7 +313,8 @@ log_rounds = click.option(
     type=click.IntRange(1),
     default=NodeSettings.log_rounds,
     show_default=True,
-    help="Keep so many of the last rounds in memory, for peers that are behind and for `dupt-peer audit`.",
+    help="Keep at least so many of the last rounds in memory, at most twice as many, for peers that are "
+    "behind and for `dupt-peer audit`.",
 )
 log_size = click.option(
     "--log-size",

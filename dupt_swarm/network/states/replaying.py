@@ -26,13 +26,14 @@ logger = logging.getLogger(__name__)
 class RoundLog:
     """What the last rounds are computed from again, by their links, and now and then a state to begin from.
 
-    Kept are the last ``rounds`` rounds and, until a later state to begin from is as old, up to twice as
-    many; the last one always, the others as long as all together take at most ``limit`` bytes. A state that
-    takes more than half of that is not kept: several rounds help more of those who are behind.
+    Kept are twice ``rounds`` rounds, and every ``rounds`` rounds a state, from which thus at least the last
+    ``rounds`` can be computed; the last round always, the others as long as all together take at most
+    ``limit`` bytes. A state that takes more than half of that is not kept: several rounds help more of those
+    who are behind.
     """
 
     def __init__(self, rounds: int, limit: int) -> None:
-        """``rounds`` and ``limit`` are what is kept; see `NodeSettings`."""
+        """``rounds`` and ``limit`` say what is kept; see `NodeSettings`."""
         self._rounds, self._limit = rounds, limit
         self._befores: dict[str, tuple[int, str]] = {}  # round and digest, by that of the state that follows
         self._blobs: dict[str, dict[str, Blob]] = {}  # of each round, likewise
