@@ -6,7 +6,9 @@ from dupt_swarm import unigrams_of            to train a `GPT` by hand with the 
 from dupt_swarm import SavedModel, pull                        to take the model away: see `pulling`
 from dupt_swarm import verify                                  to check that its swarm's rounds lead to it
 from dupt_swarm import audit                                   to compute its past rounds again
+from dupt_swarm import Bert, EncoderDecoder                    what it may be besides a `GPT`
 from dupt_swarm import evaluate_documents, continue_text, Sampling, export                 to use it
+from dupt_swarm import fill, translate, BeamSearch             to use an encoder, an encoder-decoder
 from dupt_swarm import Finetuner, LabelledFiles, LabelledTask                 to teach it a task
 
 swarm           `Swarm`: a manifest, and this process's node in the swarm
@@ -15,7 +17,7 @@ discovery       finding a swarm by the addresses of some of its peers
 optimizer/      `CollaborativeOptimizer`: inner steps, and the rounds between them
 oracle/         a trainer, a corpus and a swarm
 offer/          text that a swarm offers to oracles without a corpus
-models/         its model, taken away: in a folder, in other formats, fine-tuned
+models/         a swarm's model, taken away: in a folder, in other formats, fine-tuned
 evaluator       measures each new state, trains nothing
 node/           the trainer's side of its node; no hivemind
 network/        inside the node process: everything hivemind

@@ -13,7 +13,7 @@ offered          text that comes in shards, a few at a time
 batches          shuffled blocks of tokens, of one corpus or several, resumable
 masking          blocks with masked tokens, and pairs of texts, for an encoder
 epochs           numbers in a new order in each epoch, resumable
-labelled/        examples of a task: tables read, encoded, dealt out
+labelled/        examples of a task, and pairs of texts: tables read, encoded, dealt out
 answers          what an answer to a task is: a label, a choice or a score
 finetuning/      learning a task from labelled examples, on one machine
 transformer/     the models, decoder and encoder: a file per part
@@ -26,7 +26,7 @@ room             how many sequences a GPU has room for at once, and what gives w
 activation_checkpointing  less memory for some of the speed
 trainer          inner steps; the optimizer is handed in
 inner/           the inner optimizer: a file per kind
-generation/      a model continues a text
+generation/      a model continues a text, fills its gaps, or translates it
 strategies/      inner steps and what a round contributes: DiLoCo, gradient
 evaluation       the loss on held-out text
 rolling          the loss on whole documents, in sliding windows

@@ -2,7 +2,7 @@
 
 manifest        `Manifest`: the whole, read, checked, hashed, and written with comments
 tables          its tables, a described field for each key
-model           the table `[model]`: what the decoder is made of
+model           the table `[model]`: what the model is made of
 table           what every table is
 schedule        the table `[schedule]`, and the arithmetic of decays and growing rounds
 learning_rate   learning rates over the life of a swarm, of inner and outer steps

@@ -4,7 +4,7 @@ saved_model     `SavedModel`: manifest, tokenizer and state in a folder
 pulling         `pull`: takes the newest one from a swarm
 auditing        `audit`: computes its past rounds again
 verifying       `verify`: checks it by the chain of its rounds, offline
-exporting       `export`: writes it in Hugging Face's format
+exporting       `export`: writes it for other programs
 measured        a state that an evaluator measured, as such a folder
 harness         `Harness`: lm-evaluation-harness on one, in a process of its own
 harness_process  that process

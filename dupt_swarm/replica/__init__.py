@@ -1,6 +1,6 @@
 """What the swarm agrees on, in plain CPU arithmetic; no network.
 
-state           the replica state: anchor, outer buffers, round, tokens
+state           the replica state: anchor, outer buffers, round, tokens, electorate
 first_state     the one of round 0
 blob            an index of chunk hashes, and the chunks; its digest names the state
 offered         files of text that a swarm offers, as blobs

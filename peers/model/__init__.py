@@ -8,7 +8,7 @@ eval       measure it, on what its kind takes
 measures/  what eval measures, by the model's kind
 generate   continue a text
 fill       fill the gaps of a text
-export     in Hugging Face format
+export     for other programs
 finetune   teach it a task
 predict    let it answer
 translate  let it write a text for another

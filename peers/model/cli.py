@@ -14,7 +14,7 @@ COMMANDS = {
     "eval": "Measure a model on a text, or on pairs: bits per byte, perplexity.",
     "generate": "Continue a text.",
     "fill": "Fill the gaps of a text, with an encoder.",
-    "export": "Write a model in Hugging Face's format.",
+    "export": "Write a model for other programs.",
     "finetune": "Teach a model a task from labelled examples.",
     "predict": "Let a fine-tuned model answer.",
     "translate": "Let an encoder-decoder write a text for each of many.",
@@ -32,6 +32,6 @@ def main() -> None:
     """Take the model of a swarm away: evaluate it, let it write, export and fine-tune it.
 
     MODEL is a folder that `dupt-model pull` or `finetune` wrote, or an oracle's checkpoint; for `inspect`,
-    `eval`, `generate` and `finetune` also a folder in Hugging Face's format.
+    `eval`, `generate`, `fill` and `finetune` also a folder in Hugging Face's format.
     Every option can also be set by DUPT_MODEL_<COMMAND>_<OPTION>.
     """
