@@ -50,6 +50,16 @@ class Chain:
         """That of the state after so many links."""
         return self._electorates[place]
 
+    def electorate_of(self, state: str) -> Electorate:
+        """That of a state.
+
+        Raises:
+            ValueError: it is none of this chain.
+        """
+        if state not in self._places:
+            raise ValueError("links from a state that we do not know")
+        return self._electorates[self._places[state]]
+
     def copied_from(self, state: str) -> Chain:
         """The part of it that begins with ``state``, to be changed by itself."""
         place = self._places[state]

@@ -13,7 +13,6 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from itertools import pairwise
 from typing import Protocol
 
 from dupt_swarm.errors import NodeError
@@ -157,23 +156,40 @@ class Following:
             await then()
 
     async def _links_of(self, peer_id: str) -> list[Link]:
-        """What it tells from the last state on that both know.
+        """What it tells from the last state on that both know; of a branch that loses, no more than that.
 
         Raises:
             CallError: it does not tell.
-            ValueError: a word in them cannot be read, or a link does not follow from the one before.
+            ValueError: a word in them cannot be read, or one is no link from the state before.
         """
         found: list[Link] = []
+        electorate = Electorate()
         async with aclosing(self._exchange.links_of(peer_id, self.history.chain.known())) as pages:
             async for page in pages:
-                told = await asyncio.to_thread(self._read, page.links)
-                if any(link.state != before.after for before, link in pairwise([*found[-1:], *told])):
-                    raise ValueError("links that do not follow from one another")
-                found += told
+                after = await asyncio.to_thread(self._read, page.links, found, electorate)
+                if after is None:
+                    break
+                electorate = after
         return found
 
-    def _read(self, records: Sequence[LinkRecord]) -> list[Link]:
-        return [record.link(self._words) for record in records]
+    def _read(
+        self, records: Sequence[LinkRecord], found: list[Link], electorate: Electorate
+    ) -> Electorate | None:
+        """Add a page to those ``found``; the electorate of its last state, or None if the branch loses."""
+        chain = self.history.chain
+        for record in records:
+            link = record.link(self._words)
+            if not found:
+                electorate = chain.electorate_of(link.state)
+            elif link.state != found[-1].after:
+                raise ValueError("links that do not follow from one another")
+            link.check(electorate)
+            found.append(link)
+            ours = chain.from_state(link.state)
+            if ours and ours.after != link.after and link.worth(electorate) <= ours.worth(electorate):
+                return None
+            electorate = link.electorate(electorate)
+        return electorate
 
     def _cautiously(self, links: list[Link]) -> list[Link]:
         """These, up to a weak one that would lead on from our chain before it is time for that.

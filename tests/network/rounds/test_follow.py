@@ -434,6 +434,22 @@ def test_the_weak_branch_goes_to_the_strong_one(kept, with_peers) -> None:
     with_peers(scenario, (strong, 2), (strong, 2), (weak, 1 + ROUNDS))
 
 
+def test_of_a_branch_that_loses_nothing_more_is_read(kept, with_peers, monkeypatch) -> None:
+    """However long it is: its first link tells, and would be on the first page."""
+    monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", 1)
+    weak, strong = kept.branch(1), kept.branch(2)
+    for number in range(ROUNDS):
+        weak.end_round(values(10 + number), [2], weak=not number)
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+        await mine.look()
+        assert mine.moved == []
+        assert theirs.asked == 1
+
+    with_peers(scenario, (strong, 2), (weak, 1 + ROUNDS))
+
+
 def test_of_two_weak_branches_that_of_more_members_stays(kept, with_peers) -> None:
     """Three that were split in one and two: the one goes to where the two are."""
     one, two = kept.branch(1), kept.branch(1)
