@@ -251,10 +251,10 @@ class Link:
             raise ValueError("a link with a leave that is none")
         if any(each.ballot > self.ballot for each in self.leaves) or self.makers & self.left:
             raise ValueError("a link that counts as left who had not")
-        if not self.makers | self.left <= electorate.members:
-            raise ValueError("a strong link signed by strangers")
         if not electorate.is_quorum(self.makers, self.left):
             raise ValueError("a strong link that less than a quorum has accepted")
+        if not self.makers | self.left <= electorate.members:
+            raise ValueError("a strong link signed by strangers, too")
 
     def worth(self, electorate: Electorate) -> tuple[bool, int, str]:
         """Where branches part, the one wins whose first link has the greatest."""
