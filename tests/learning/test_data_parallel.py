@@ -17,6 +17,7 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.trainer import Trainer
 from tests.learning.test_trainer import Adam
+from tests.support.encoders import encoder_manifest, encoder_tokenizer
 from tests.support.tiny import tiny_manifest
 
 CPU = torch.device("cpu")
@@ -157,6 +158,30 @@ def test_a_worker_that_stands_still_holds_up_nobody_who_stops(two: Trainer) -> N
         two.step(give_up)
     process.resume()
     torch.testing.assert_close(two.step().loss, one.step().loss, rtol=0, atol=1e-5)
+
+
+def test_weights_that_nothing_uses_have_no_gradient_either() -> None:
+    """An encoder without pairs has a pooler that its loss does not use: no optimizer may let it decay."""
+    tokenizer = encoder_tokenizer()
+    manifest = encoder_manifest(tokenizer, nsp=False)
+    model = build_model(manifest)
+    tokens = torch.randint(4, tokenizer.vocabulary_size, (3, 16))
+    places = torch.tensor([[1, 5]] * 3)
+    batch = (tokens, places, tokens.gather(1, places))
+    model(*batch).backward()
+    used = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    model.zero_grad()
+    workers = Workers(model, manifest, [CPU, CPU], compiled=False)
+    try:
+        own, others = workers.deal(batch)
+        with workers.computing([[others]], 3, 8, torch.float32, 1.0, lambda: None) as gather:
+            loss = model(*own)
+            loss.backward()
+            gather(loss.detach())
+    finally:
+        workers.close()
+    assert {name for name, parameter in model.named_parameters() if parameter.grad is not None} == used
+    assert "h.0.ln_1.weight" in used and "pooler.weight" not in used
 
 
 def test_a_device_that_is_not_there_is_an_error() -> None:

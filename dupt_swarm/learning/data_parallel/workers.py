@@ -143,10 +143,13 @@ class Workers:
             answers = [worker.answer(look) for worker in self._all]
             for worker, answer in zip(self._all, answers, strict=True):
                 worker.check(answer)
+            unused = [parameter for parameter in self._parameters if parameter.grad is None]
             for worker, answer in zip(self._all, answers, strict=True):
                 assert isinstance(answer, Done)
                 worker.area.add_to(gradients(self._parameters))
                 loss = loss + answer.loss
+            for parameter in unused:  # the optimizer leaves it as it is, as on one device; zeros let it decay
+                parameter.grad = None
             return loss
 
         if not self._all:
