@@ -83,6 +83,7 @@ class Corpus:
         made_from = {
             "format": FORMAT,
             "tokenizer_sha256": tokenizer.sha256,
+            "prefix": tokenizer.prefix,
             "end_of_text": tokenizer.end_of_text,
             "context_length": context_length,
             "seed": seed,

@@ -79,8 +79,9 @@ class Tokenizer:
             put before it, or after its last word.
     """
 
-    def __init__(self, opened: Opened, data: bytes, end_of_text: int = 0) -> None:
+    def __init__(self, opened: Opened, data: bytes, end_of_text: int = 0, *, encoder: bool = False) -> None:
         self._opened, self._data = ending_with(opened, end_of_text), data
+        self._encoder = encoder
         self.end_of_text = end_of_text
         self.template = find_template(opened.backend)
         before, _ = self.template
@@ -96,8 +97,11 @@ class Tokenizer:
 
     @property
     def prefix(self) -> list[int]:
-        """What is before a document's own tokens: nothing where documents begin after the end of another."""
-        return [] if self.begin_of_text == self.end_of_text else [self.begin_of_text]
+        """What is before a document's own tokens: nothing where documents begin after the end of another.
+
+        Nor for an encoder: its [CLS] begins a sequence, which may have several documents.
+        """
+        return [] if self._encoder or self.begin_of_text == self.end_of_text else [self.begin_of_text]
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -227,7 +231,9 @@ class Tokenizer:
         return self._data
 
     @classmethod
-    def from_foreign(cls, data: bytes, end_of_text: int, source: str = "tokenizer.json") -> Self:
+    def from_foreign(
+        cls, data: bytes, end_of_text: int, source: str = "tokenizer.json", *, encoder: bool = False
+    ) -> Self:
         """Read the tokenizer.json of any model, as it is; ours is the plain case.
 
         BPE of bytes as in GPT-2 and Llama 3, of SentencePiece's pieces as in Llama 2, and of words as in
@@ -237,6 +243,7 @@ class Tokenizer:
             data: its content.
             end_of_text: the id that is to follow each document; the model's `eos_token_id`.
             source: where it comes from.
+            encoder: whether the model is one; decoders may have such a tokenizer, too.
 
         Raises:
             ManifestError: it is not a tokenizer, or of a kind that is not supported; the reason is named.
@@ -248,7 +255,7 @@ class Tokenizer:
                 raise ValueError(
                     f"there is no token {end_of_text} to end a text: it has {len(opened.tokens)}"
                 )
-            found = cls(opened, data, end_of_text)
+            found = cls(opened, data, end_of_text, encoder=encoder)
             try_out(found._opened, found.decode, keeps_text=not found.lossy)
         except Exception as error:  # the library raises bare Exceptions here too
             raise ManifestError(f"{source}: {error}; use a model with another tokenizer") from error
@@ -262,7 +269,8 @@ class Tokenizer:
             ManifestError: see `from_foreign`; or it has another number of ids.
         """
         wanted = manifest.tokenizer
-        found = cls.from_foreign(data, wanted.end_of_text, source)
+        encoder = manifest.model.kind == "encoder"
+        found = cls.from_foreign(data, wanted.end_of_text, source, encoder=encoder)
         if found.vocabulary_size != wanted.vocabulary_size:
             raise ManifestError(
                 f"{source}: it has {found.vocabulary_size} ids, but `tokenizer.vocabulary_size` in the "

@@ -271,7 +271,12 @@ def load_foreign(folder: Path) -> SavedModel:
         ManifestError: the model cannot be represented here.
     """
     found = read_hugging_face(folder)
-    tokenizer = Tokenizer.from_foreign(found.tokenizer, found.end_of_text, str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_foreign(
+        found.tokenizer,
+        found.end_of_text,
+        str(folder / "tokenizer.json"),
+        encoder=found.model.kind == "encoder",
+    )
     about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
     tables = {
         "name": re.sub("[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-")[:NAME_LENGTH_MAX] or "model",

@@ -1,6 +1,7 @@
 """Masked tokens, and pairs of texts."""
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CheckpointError, ManifestError
-from dupt_swarm.learning.batches import Batch
+from dupt_swarm.learning.batches import Batch, Batches
+from dupt_swarm.learning.corpus import Corpus
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
-from dupt_swarm.learning.tokenizer import train_tokenizer
-from tests.support.encoders import encoder_manifest, encoder_tokenizer, manual
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from tests.support.encoders import encoder_manifest, encoder_tables, encoder_tokenizer, manual, manual_in
+from tests.support.foreign_tokenizers import bert_cased
 from tests.support.tiny import tiny_manifest
 
 TOKENIZER = encoder_tokenizer()
@@ -172,6 +176,26 @@ def test_texts_of_several_documents() -> None:
     assert rule.piece_in(block).tolist() == [10, 11, 12]
     nothing = MaskedExamples(rule, 1, "peer").batch(torch.zeros(1, rule.text_tokens, dtype=torch.int64))
     assert nothing[2].max() == NOTHING
+
+
+def test_what_begins_a_sequence_is_nowhere_in_it(tmp_path: Path) -> None:
+    """Of a model's own tokenizer, which puts [CLS] before texts: a decoder's documents begin with it."""
+    data, end = bert_cased()
+    read = Tokenizer.from_foreign(data, end)
+    tables = encoder_tables(nsp=False, tokenizer={"end_of_text": end})
+    manifest = tiny_manifest(read.sha256, read.vocabulary_size, **tables)
+    tokenizer, size = Tokenizer.of(manifest, data), text_tokens(manifest)
+    text = TextFiles(manual_in(tmp_path / "text", "i"))
+    corpora = [  # in one folder, so that what was cut for a decoder is not taken for an encoder's
+        Corpus.prepare(text, each, tmp_path / "cache", context_length=size, seed=0).train
+        for each in (read, tokenizer)
+    ]
+    begins = tokenizer.encoder_tokens.first
+    in_decoders, in_encoders = ((corpus.read(0, len(corpus)) == begins).sum() for corpus in corpora)
+    assert in_decoders > 0 and in_encoders == 0
+    blocks = Batches(corpora[1], size, 8, 0, "peer")
+    tokens, _, _ = next(MaskedBatches(blocks, MaskedExamples(Masking(manifest, tokenizer), 0, "peer")))
+    assert (tokens[:, 0] == begins).all() and not (tokens[:, 1:] == begins).any()
 
 
 def test_a_tokenizer_without_a_mask_is_refused() -> None:
