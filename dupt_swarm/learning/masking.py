@@ -175,6 +175,8 @@ class MaskedExamples:
         first, second = masking.cut(text, random)
         # Either kind is as long as both could be, or its length would tell.
         length = min(len(second), len(self._before) or len(second))
+        # Nor do texts that follow end with their document: the last token would tell.
+        length = int(random.integers((length + 1) // 2, length + 1))
         another = len(self._before) > 0 and random.random() < ANOTHER
         second = masking.part_of(self._before, length, random) if another else second[:length]
         self._before = text
