@@ -224,6 +224,13 @@ def test_the_transformer_is_the_papers() -> None:
     assert manifest.rounds.tokens_per_step == 1024 * model.context_length
 
 
+def test_all_tiny_sizes_have_one_schedule() -> None:
+    """That of the preset tiny, which was measured, and nothing of a paper's."""
+    tiny = [preset(name, size) for name, size in EVERY_SIZE if size == "tiny"]
+    assert len(tiny) == len(PRESETS) - 2  # `tiny` itself and `gpt1` have no sizes
+    assert {manifest.schedule for manifest in tiny} == {preset("tiny").schedule}
+
+
 @pytest.mark.parametrize(("name", "size"), EVERY_SIZE)
 def test_presets_leave_time_for_a_round(name: str, size: str | None) -> None:
     """In every preset a group can form, and go on without a silent sender, before the time is up."""
