@@ -63,6 +63,7 @@ def command(manifest: Path, state_dir: Path | None, as_json: bool, **chosen: Any
     """
     chosen = take_addresses(LISTEN, chosen)
     run = Manifest.load(manifest)
+    _note_remainders(run)
     tokenizer = _read_tokenizer(manifest.with_name("tokenizer.json"))
     from peers.metrics.http import serve_metrics
 
@@ -111,6 +112,21 @@ def _print_join_line(swarm: Swarm, as_json: bool) -> None:
     if by_invitation:
         click.echo("with a token for each from `dupt-peer invite`, where organiser.key is", err=True)
     click.echo(line)
+
+
+def _note_remainders(run: Manifest) -> None:
+    """Tell of steps and rounds that are not as large as an organiser wrote."""
+    context, step, whole = run.model.context_length, run.rounds.tokens_per_step, run.rounds.tokens_per_round
+    for key, tokens, what, part, so in (
+        ("tokens_per_step", step, "model.context_length", context, "steps have fewer"),
+        ("tokens_per_round", whole, "rounds.tokens_per_step", step, "the learning rate falls more slowly"),
+    ):
+        if rest := tokens % part:
+            click.echo(
+                f"note: rounds.{key} = {tokens} is no multiple of {what} = {part}, so {so}; write "
+                f"{tokens - rest} or {tokens - rest + part}",
+                err=True,
+            )
 
 
 def _check_offer(run: Manifest, folder: Path) -> Path:

@@ -15,6 +15,7 @@ from dupt_swarm.replica.electorate import MEMORY_ROUNDS
 from tests.support.dumps import page, write_dump
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.smaller import make_smaller
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -52,6 +53,26 @@ def test_an_organiser_hears_that_members_must_trust_one_another(manifest: Path, 
             peer.terminate()
             _, errors = peer.communicate(timeout=30)
         assert ("members must trust one another" in errors) == noted
+
+
+@pytest.mark.parametrize(("step", "whole"), [(1000, 10_500), (1024, 10_240)])
+def test_an_organiser_hears_of_steps_that_do_not_divide(
+    manifest: Path, tmp_path: Path, step: int, whole: int
+) -> None:
+    """Each number that is used as another is named, with the nearest that would be used as they are."""
+    run = tmp_path / "run.toml"  # without a tokenizer: the first peer ends soon
+    run.write_text(manifest.read_text())
+    make_smaller(run, tokens_per_round=whole, tokens_per_step=step)
+    errors = dupt_peer("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path)).stderr
+    expected = [
+        "note: rounds.tokens_per_step = 1000 is no multiple of model.context_length = 128, so steps have "
+        "fewer; write 896 or 1024",
+        "note: rounds.tokens_per_round = 10500 is no multiple of rounds.tokens_per_step = 1000, so the "
+        "learning rate falls more slowly; write 10000 or 11000",
+    ]
+    found = [line for line in errors.splitlines() if line.startswith("note: rounds.")]
+    assert found == (expected if step == 1000 else [])
+    assert "tokenizer.json" in errors
 
 
 def test_new_writes_nothing_over(manifest: Path, text: Path) -> None:
