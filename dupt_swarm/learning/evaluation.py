@@ -80,7 +80,7 @@ def evaluate(
 ) -> Evaluation:
     """The loss over all targets of ``batches``, every token weighted equally, whatever the batches' sizes.
 
-    Restores the model's mode and the random state afterwards.
+    Restores the model's mode afterwards.
 
     Args:
         model: ``model(inputs, targets)`` gives the mean loss in nats; on ``device`` already.
