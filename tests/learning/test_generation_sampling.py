@@ -33,6 +33,14 @@ def test_the_repetition_penalty_is_that_of_transformers(penalty: float, seed: in
     assert torch.equal(penalise_repetition(scores(seed), BEFORE, penalty), expected)
 
 
+def test_tokens_without_a_score_are_not_penalised() -> None:
+    """A prompt may have them, where W_e has more rows than there are tokens to write."""
+    assert torch.equal(
+        penalise_repetition(scores(), [*BEFORE, 50, 63], 2), penalise_repetition(scores(), BEFORE, 2)
+    )
+    assert torch.equal(penalise_repetition(scores(), [50], 2), scores())
+
+
 @pytest.mark.parametrize("k", [1, 5, 50, 1000])
 def test_top_k_is_that_of_transformers(k: int) -> None:
     """The k best stay, and those that are as good as the k-th; more than all are all."""

@@ -78,8 +78,11 @@ class Sampling:
 
 
 def penalise_repetition(logits: Tensor, before: Sequence[int], penalty: float) -> Tensor:
-    """[V] to [V]: scores of tokens in ``before`` are divided by ``penalty``, negative ones multiplied."""
-    seen = torch.tensor(sorted(set(before)))
+    """[V] to [V]: scores of tokens in ``before`` are divided by ``penalty``, negative ones multiplied.
+
+    A prompt may have tokens that the model can read, but not write: they have no score.
+    """
+    seen = torch.tensor(sorted({token for token in before if token < len(logits)}), dtype=torch.int64)
     scores = logits[seen]
     return logits.index_copy(0, seen, torch.where(scores < 0, scores * penalty, scores / penalty))
 
