@@ -196,6 +196,8 @@ class Score(_OfTheExample):
         number = number_in(value)
         if not math.isfinite(number):
             raise ValueError(f"label {value!r} is not a number")
+        if abs(number) > torch.finfo(self.dtype).max:
+            raise ValueError(f"label {value!r} is infinite in fp32, in which scores are learnt")
         return number
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -105,8 +105,8 @@ def _ask(saved: SavedModel, questions: Examples, batch_size: int, device: str) -
 
     where = torch.device(device)
     model: TaskModel = saved.build(where)  # type: ignore[assignment]
-    at_once = sequences_at_once(batch_size, parameter_count(model), questions.length_max, where)
-    return ask(model, questions.in_order(at_once), where)
+    sequences = sequences_at_once(batch_size, parameter_count(model), questions.length_max, where)
+    return ask(model, questions.in_order(max(1, sequences // questions.sequences_max)), where)
 
 
 def _warn(questions: Examples) -> None:

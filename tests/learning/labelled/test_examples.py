@@ -117,6 +117,11 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
         (LANGUAGES, {"label": "de"}, "there is no column `text`: it has `label`"),
         (NUMBER, {"first": "x", "second": "y", "label": "high"}, "label 'high' is not a number"),
         (NUMBER, {"first": "x", "second": "y", "label": float("nan")}, "label nan is not a number"),
+        (
+            NUMBER,
+            {"first": "x", "second": "y", "label": -1e39},
+            r"a.jsonl:1: label -1e\+39 is infinite in fp32",
+        ),
         (CHOICE, {"context": "x", "choices": ["y", "z"], "label": 2}, "label 2 is not the index of one of 2"),
         (CHOICE, {"context": "x", "choices": ["y", "z"], "label": -1}, "0 to 1"),
         (CHOICE, {"context": "x", "choices": ["y", "z"], "label": 0.5}, "label 0.5 is not the index"),
