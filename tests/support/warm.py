@@ -253,6 +253,7 @@ def become(start: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
             os.setpgid(0, start["process_group"])
         _take(dict(zip([0, 1, 2, *start["pass_fds"]], descriptors, strict=True)))
         _look_new(start)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, though the tests may run under nohup
         command = start["command"]
         if command[0] == sys.executable:
             del command[0]

@@ -203,7 +203,7 @@ class Inventing(Accusing):
         names = [name_of(peer) for peer in self._offences._acquaintances.voters]
         if not request.wanted:
             return ProofsMessage(known=tuple(names))
-        bad = [self.valid[:-1] + b"\0", b"", 5, bytes(PROOF_BYTES_MAX + 1), None]
+        bad = [self.valid[:-1] + bytes([self.valid[-1] ^ 1]), b"", 5, bytes(PROOF_BYTES_MAX + 1), None]
         return Raw(msgpack.packb([[], [], [*bad, self.valid]]))
 
 
