@@ -17,6 +17,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
 from dupt_swarm.network.rounds.offences import (
+    ASKED_MAX,
     KEPT_MAX,
     MESSAGE_BYTES_MAX,
     PROOFS_MAX,
@@ -144,9 +145,10 @@ def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
 
 def test_what_is_new_is_passed_on_at_once(stations, manifest, liars) -> None:
     """By each that learns it, to those that it has been in a group with, though others are gone; once."""
+    gone = dict(list(liars.items())[: ASKED_MAX - 2])  # of more than can be asked at once, some are drawn
 
     async def scenario() -> None:
-        async with accusers(stations, manifest, liars) as peers, AsyncExitStack() as spreading:
+        async with accusers(stations, manifest, gone) as peers, AsyncExitStack() as spreading:
             for each in peers:
                 ids = {another.peer_id for another in peers}
                 each.member.attendance.ended(ids, ids)
