@@ -53,7 +53,7 @@ class ChunksMessage(Message):
     """Which chunks of a blob somebody wants."""
 
     digest: Digest
-    numbers: Annotated[tuple[Count, ...], Field(max_length=REQUEST_CHUNKS_MAX)]
+    numbers: Annotated[tuple[Count, ...], Field(min_length=1, max_length=REQUEST_CHUNKS_MAX)]
 
 
 class KnownMessage(Message):
@@ -139,8 +139,8 @@ class Files(Protocol):
     async def index(self, digest: str) -> Index | None:
         """Its index, if it is there."""
 
-    async def read(self, digest: str) -> Blob | None:
-        """The blob, if it is there; it takes memory, and time on the disk."""
+    async def chunk(self, digest: str, number: int) -> memoryview | None:
+        """One that its index names, if it is there; it takes time on the disk."""
 
 
 class Shelf(Protocol):
@@ -224,13 +224,7 @@ class Exchange:
     async def rpc_index(self, request: Name, caller: str) -> IndexMessage:
         """The index of a blob."""
         del caller
-        blob = self._find(request.digest)
-        if blob is not None:
-            return IndexMessage(blob.index)
-        index = await self._files.index(request.digest) if self._files else None
-        if index is None:
-            raise CallError(Refusal.NOT_HELD, NOT_HELD)
-        return IndexMessage(index)
+        return IndexMessage(await self._index_of(request.digest))
 
     @rpc(
         *(KnownMessage, LinksMessage),
@@ -258,15 +252,14 @@ class Exchange:
         with slots.taken_by(caller, stranger=not self._p2p.limits.is_member(caller)) as free:
             if not free:
                 raise CallError(Refusal.LATER, "no slot is free")
-            blob = found or await self._read(request.digest)
-            numbers = list(dict.fromkeys(request.numbers))
-            if numbers and max(numbers) >= len(blob.index.chunk_sha256):
+            # Before anything is read for it: a refusal costs the caller nothing.
+            if max(request.numbers) >= len((await self._index_of(request.digest)).chunk_sha256):
                 raise CallError(Refusal.MALFORMED, "no such chunk")
-            for number in numbers:
+            for number in dict.fromkeys(request.numbers):
                 if slots.is_turn_over(caller):
                     raise CallError(Refusal.LATER, "it is the turn of others")
-                self._cache.get(blob.digest)  # it stays as long as it is being sent
-                yield blob.chunk(number)
+                self._cache.get(request.digest)  # it stays as long as it is being sent
+                yield found.chunk(number) if found else await self._read(request.digest, number)
 
     def _slots_for(self, blob: Blob | None) -> UploadSlots:
         """Those that it waits for: who fetches a state, a file, or a contribution should not wait for others.
@@ -279,11 +272,18 @@ class Exchange:
         small = header.get("kind") == CONTRIBUTION or sum(blob.index.sizes) <= SMALL_BYTES
         return self._small_slots if small else self._slots
 
-    async def _read(self, digest: str) -> Blob:
-        blob = await self._files.read(digest) if self._files else None
-        if blob is None:
+    async def _index_of(self, digest: str) -> Index:
+        found = self._find(digest)
+        index = found.index if found else await self._files.index(digest) if self._files else None
+        if index is None:
             raise CallError(Refusal.NOT_HELD, NOT_HELD)
-        return blob
+        return index
+
+    async def _read(self, digest: str, number: int) -> memoryview:
+        chunk = await self._files.chunk(digest, number) if self._files else None
+        if chunk is None:
+            raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        return chunk
 
     def _find(self, digest: str) -> Blob | None:
         found = (shelf.get(digest) for shelf in self._shelves)

@@ -16,7 +16,7 @@ from dupt_swarm.fields import DIGEST
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.node.view import View
-from dupt_swarm.replica.blob import Assembly, Blob, Index
+from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Index
 from dupt_swarm.replica.offered import check_offered, offered_blob
 
 # Time limit of a file: this, plus the time for its bytes at the slowest acceptable rate.
@@ -93,33 +93,40 @@ class OfferedFiles:
         """See `Files`. A file is hashed once: who fetches it does so too."""
         if not self.has(digest):
             return None
-        known = self._indices.get(digest)
-        if known is not None:
-            return known
-        blob = await self.read(digest)
-        return None if blob is None else blob.index
+        if digest not in self._indices:
+            async with self._reading:
+                await asyncio.to_thread(self._hash, digest)
+        return self._indices.get(digest)
 
-    async def read(self, digest: str) -> Blob | None:
-        """See `Files`."""
-        if not self.has(digest):
+    async def chunk(self, digest: str, number: int) -> memoryview | None:
+        """See `Files`. Who fetches it hashes it, so that nobody does here."""
+        index = await self.index(digest)
+        if index is None:
             return None
         async with self._reading:
-            return await asyncio.to_thread(self._read, digest)
+            return await asyncio.to_thread(self._read, index, number)
 
-    def _read(self, digest: str) -> Blob | None:
+    def _hash(self, digest: str) -> None:
         """Runs in a thread."""
+        if digest in self._indices:  # another request has had it hashed meanwhile
+            return
+        with contextlib.suppress(OSError):
+            index = offered_blob(self._path(digest).read_bytes()).index
+            if index.digest == digest:
+                self._indices[digest] = index
+            else:
+                logger.warning("%s is damaged, and is not served", self._path(digest))
+
+    def _read(self, index: Index, number: int) -> memoryview | None:
+        """Runs in a thread."""
+        size = index.chunk_sizes[number]
         try:
-            data = self._path(digest).read_bytes()
+            with self._path(index.digest).open("rb") as file:
+                file.seek(number * CHUNK_BYTES)
+                data = file.read(size)
         except OSError:
             return None
-        index = self._indices.get(digest)
-        if index is None or index.sizes != (len(data),):
-            index = offered_blob(data).index
-            if index.digest != digest:
-                logger.warning("%s is damaged, and is not served", self._path(digest))
-                return None
-            self._indices[digest] = index
-        return Blob(index, (memoryview(data),))
+        return memoryview(data) if len(data) == size else None
 
     def _path(self, digest: str) -> Path:
         assert self._folder is not None, "nothing is wanted or found where there is no folder"

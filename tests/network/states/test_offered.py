@@ -8,12 +8,12 @@ import pytest
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.host import background
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.rpc import CallError
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import offered as offered_module
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
-from dupt_swarm.replica.blob import CHUNK_BYTES, Blob
+from dupt_swarm.replica.blob import CHUNK_BYTES, Index
 from dupt_swarm.replica.offered import offered_blob
 from tests.support.donors import fetching
 
@@ -37,6 +37,24 @@ async def serve(station, folder: Path) -> OfferedFiles:
     exchange = Exchange(station.p2p)
     await exchange.start()
     return OfferedFiles(folder, exchange, lambda: [])
+
+
+def noted(monkeypatch) -> list[str | int]:
+    """What is read from now on: a whole file, or one of its chunks."""
+    found: list[str | int] = []
+    whole, part = OfferedFiles._hash, OfferedFiles._read
+
+    def hash(files: OfferedFiles, digest: str) -> None:
+        found.append(digest)
+        whole(files, digest)
+
+    def read(files: OfferedFiles, index: Index, number: int) -> memoryview | None:
+        found.append(number)
+        return part(files, index, number)
+
+    monkeypatch.setattr(OfferedFiles, "_hash", hash)
+    monkeypatch.setattr(OfferedFiles, "_read", read)
+    return found
 
 
 async def here(folder: Path, names: Sequence[OfferedName]) -> None:
@@ -145,16 +163,19 @@ def test_it_serves_nothing_but_what_a_digest_names(stations, tmp_path) -> None:
     async def scenario() -> None:
         async with stations(1) as [donor]:
             files = OfferedFiles(folder, Exchange(donor.p2p), lambda: [])
-            found = await files.read(NAMES[0].digest)
-            assert found is not None
-            assert found.digest == NAMES[0].digest
-            assert bytes(found.sections[0]) == SHARDS[0]
+            index = await files.index(NAMES[0].digest)
+            assert index is not None
+            assert index.digest == NAMES[0].digest
+            chunks = [await files.chunk(NAMES[0].digest, number) or b"" for number in range(4)]
+            assert b"".join(chunks) == SHARDS[0]
             for name in ("../secret", "note", str(folder / "note"), NAMES[1].digest, NAMES[2].digest, ""):
-                assert await files.read(name) is None
+                assert await files.chunk(name, 0) is None
                 assert await files.index(name) is None
-            assert await files.index(NAMES[0].digest) == found.index
+            assert await files.index(NAMES[0].digest) == index
+            (folder / NAMES[0].digest).write_bytes(SHARDS[0][:-1])
+            assert await files.chunk(NAMES[0].digest, 3) is None
             (folder / NAMES[0].digest).unlink()  # it made room for another
-            assert await files.read(NAMES[0].digest) is None
+            assert await files.chunk(NAMES[0].digest, 0) is None
             assert await files.index(NAMES[0].digest) is None
 
     run(scenario())
@@ -216,24 +237,42 @@ def test_a_file_is_read_when_there_is_a_place_for_who_asks(stations, tmp_path, m
             await connect(joiner.p2p, [donor.address])
             serving = Exchange(donor.p2p)
             await serving.start()
-            files = OfferedFiles(fill(tmp_path / "theirs", 0), serving, lambda: [])
-            reads: list[str] = []
-            read = files._read
-
-            def noted(digest: str) -> Blob | None:
-                reads.append(digest)
-                return read(digest)
-
-            monkeypatch.setattr(files, "_read", noted)
+            OfferedFiles(fill(tmp_path / "theirs", 0), serving, lambda: [])
+            reads = noted(monkeypatch)
             peer = str(donor.p2p.peer_id)
             for _ in range(3):
                 await Exchange(joiner.p2p).fetch_index(NAMES[0].digest, [peer])
-            assert len(reads) == 1
+            assert reads == [NAMES[0].digest]
             request = ChunksMessage(digest=NAMES[0].digest, numbers=(0,))
             with serving._file_slots.taken_by("a"), serving._file_slots.taken_by("b", stranger=True):
                 monkeypatch.setattr(serving._file_slots, "_count", 2)
                 with pytest.raises(CallError, match="no slot is free"):
                     await anext(joiner.p2p.stream(peer, Exchange.rpc_chunks, request))
-            assert len(reads) == 1
+            assert reads == [NAMES[0].digest]
+
+    run(scenario())
+
+
+def test_of_a_file_no_more_is_read_than_is_sent(stations, tmp_path, monkeypatch) -> None:
+    """Who asks for no chunk, or for one that there is not, has nothing read again, and pays for nothing."""
+
+    async def scenario() -> None:
+        async with stations(2) as [donor, joiner]:
+            await connect(joiner.p2p, [donor.address])
+            await serve(donor, fill(tmp_path / "theirs", 0))
+            read, peer = noted(monkeypatch), str(donor.p2p.peer_id)
+
+            async def ask(*numbers: int) -> list[bytes]:
+                # Made by hand, as others may.
+                request = ChunksMessage.model_construct(digest=NAMES[0].digest, numbers=numbers)
+                return [bytes(each) async for each in joiner.p2p.stream(peer, Exchange.rpc_chunks, request)]
+
+            assert await ask(3) == [SHARDS[0][3 * CHUNK_BYTES :]]
+            assert read == [NAMES[0].digest, 3]  # it is hashed once
+            for numbers in ((4,), (0, 1 << 30), ()):
+                with pytest.raises(CallError) as caught:
+                    await ask(*numbers)
+                assert caught.value.refusal is Refusal.MALFORMED
+            assert read == [NAMES[0].digest, 3]
 
     run(scenario())
