@@ -66,7 +66,7 @@ class Membership:
         self._record: PeerRecord | None = None
         self._changed, self._heard = asyncio.Event(), asyncio.Event()
         self.records = Records(manifest, self._admission, lambda: self.mates, p2p.refused)
-        others = Acquaintances(met=lambda: (*met(), *self.mates), trusted=lambda: {*self.mates, *self.voters})
+        others = Acquaintances(met=lambda: (*met(), *self.mates), trusted=lambda: self._trusted)
         self.gossip = Gossip(p2p, self.records, others, self._heard.set)
         self._dead = Outdated(manifest.limits.record_seconds)
         self.living: tuple[Peer, ...] = ()
@@ -151,6 +151,7 @@ class Membership:
             if not self._admission.objection(each.peer_id)  # else it was revoked meanwhile
         ]
         self._p2p.limits.members = frozenset(peer.peer_id for peer in peers)
+        self._p2p.limits.trusted = self._trusted
         self.living = tuple(sorted(filter(self._lives, peers), key=lambda p: p.peer_id))
         alive = tuple(filter(self._is_believed, self.living))
         self.view = View(get_dht_time(), alive, dict(self.records.refused), self.electorate.members)
@@ -218,6 +219,10 @@ class Membership:
     def mates(self) -> Collection[str]:
         """Peers that were in a group with this one."""
         return self.attendance.mates
+
+    @property
+    def _trusted(self) -> frozenset[str]:
+        return self.voters.union(self.mates)
 
     def expose(self, peer_id: str) -> None:
         """It has signed what contradicts itself: it is left out from now on.

@@ -109,13 +109,16 @@ class PeerLimits:
 
     Attributes:
         members: ids of the peers whose records are known.
-        invited: ids of those with an invitation, where the swarm has an organiser: they count as members.
+        trusted: ids of voters, and of those who were in a group with this peer: keys alone are not enough.
+        invited: ids of those with an invitation, where the swarm has an organiser: they count as members, and
+            are trusted.
         mates: ids of those that a round is being ended with: what they get goes first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock`` is for tests."""
         self.members: Collection[str] = frozenset()
+        self.trusted: Collection[str] = frozenset()
         self.invited: Container[str] = frozenset()
         self.mates: Collection[str] = frozenset()
         self._clock = clock
@@ -168,6 +171,10 @@ class PeerLimits:
     def is_member(self, peer: str) -> bool:
         """Whether the record of ``peer`` is known, or it is invited."""
         return peer in self.members or peer in self.invited
+
+    def is_trusted(self, peer: str) -> bool:
+        """Whether ``peer`` has done something for the swarm, or is invited; anybody may have a record."""
+        return peer in self.trusted or peer in self.invited
 
     def _accounts_of(self, peer: str) -> list[tuple[Account, Allowance, str]]:
         """Those that ``peer`` uses, each with its allowance, and the word for metrics where it is common."""

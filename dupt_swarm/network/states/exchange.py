@@ -249,7 +249,7 @@ class Exchange:
         if found is None and not (self._files and self._files.has(request.digest)):
             raise CallError(Refusal.NOT_HELD, NOT_HELD)
         slots = self._slots_for(found)
-        with slots.taken_by(caller, stranger=not self._p2p.limits.is_member(caller)) as free:
+        with slots.taken_by(caller, stranger=not self._p2p.limits.is_trusted(caller)) as free:
             if not free:
                 raise CallError(Refusal.LATER, "no slot is free")
             # Before anything is read for it: a refusal costs the caller nothing.

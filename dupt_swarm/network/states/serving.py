@@ -67,8 +67,9 @@ class UploadSlots:
     """The peers that download from this one: few at once, so that each gets its chunks in time.
 
     There is no queue: a peer for which no slot is free is told so at once, and asks another donor, or later.
-    Strangers leave a quarter to members, however many they are: of one slot a second one, for a member. They
-    take turns: while others ask again and again, one that has had its turn waits until those have had theirs.
+    Strangers, who are not trusted, leave a quarter to who is, however many they are: of one slot a second
+    one. They take turns: while others ask again and again, one that has had its turn waits until those have
+    had theirs.
     """
 
     def __init__(self, count: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -185,6 +185,8 @@ def test_former_members_are_voters_still(with_member) -> None:
         member.reach(electorate)
         assert electorate.members == {member.peer_id}
         assert member.voters == {member.peer_id, "one"}
+        member.look()
+        assert [*map(member._p2p.limits.is_trusted, ("one", NEWCOMER))] == [True, False]
         assert NEWCOMER in electorate.services
 
     with_member(check, ["one"])

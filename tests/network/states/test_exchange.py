@@ -12,8 +12,10 @@ from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import CallError, Raw
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
+from dupt_swarm.network.states import serving as serving_module
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.hello import Hello
+from dupt_swarm.network.states.serving import UploadSlots
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
 from tests.support.donors import ForgetfulDonor, SilentDonor
 
@@ -211,6 +213,42 @@ def test_the_index_comes_from_whoever_gives_the_right_one(stations, blob, monkey
             with pytest.raises(NodeError, match=r"sent another blob|no answer within 3 s"):
                 await exchange.fetch_index(blob.digest, peers[:1])
             assert peers[0] in exchange._backoff
+
+    run(scenario())
+
+
+def test_who_only_has_a_record_takes_no_place_of_a_voter(stations, monkeypatch) -> None:
+    """Anybody may publish one: such peers hold up neither who is trusted, nor for long each other."""
+    monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
+    monkeypatch.setattr(serving_module, "TURN_SECONDS", 1.0)
+    monkeypatch.setattr(serving_module, "ASKING_SECONDS", 60.0)
+    large = Blob.build({}, [bytes(12 * CHUNK_BYTES)])
+
+    async def scenario() -> None:
+        async with stations(4) as [donor, holding, other, voter]:
+            for station in (holding, other, voter):
+                await connect(station.p2p, [donor.address])
+            serving = await open_exchange(Exchange, donor.p2p, large)
+            serving._slots = UploadSlots(1)  # and one more, for who is trusted
+            donor.p2p.limits.members = {str(each.p2p.peer_id) for each in (holding, other, voter)}
+            donor.p2p.limits.trusted = {str(voter.p2p.peer_id)}
+            peer = donor.p2p.peer_id
+            stream = holding.p2p.stream(
+                peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=tuple(range(12)))
+            )
+            await anext(stream)
+            with pytest.raises(CallError, match="no slot is free"):
+                await anext(
+                    other.p2p.stream(
+                        peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=(0,))
+                    )
+                )
+            fetched = await Exchange(voter.p2p).fetch(Assembly(large.index), known(str(peer)), 30)
+            assert fetched.digest == large.digest
+            await asyncio.sleep(1.0)
+            with pytest.raises(CallError, match="the turn of others"):
+                async for _ in stream:
+                    pass
 
     run(scenario())
 

@@ -103,13 +103,13 @@ def test_a_small_rate_is_shared_by_few() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, SLOTS, SMALL_SLOTS])
-def test_strangers_leave_places_to_members(count: int) -> None:
-    """A thousand that nobody knows never have all; what they leave is for members, and theirs alone."""
+def test_strangers_leave_places_to_the_trusted(count: int) -> None:
+    """A thousand that nobody knows never have all; what they leave is for the trusted, and theirs alone."""
     slots = UploadSlots(count)
     with ExitStack() as inside:
         crowd = [inside.enter_context(slots.taken_by(number, stranger=True)) for number in range(1000)]
         assert sum(crowd) == max(1, count * 3 // 4)
-        with slots.taken_by("member") as free:
+        with slots.taken_by("voter") as free:
             assert free is True
         with slots.taken_by("stranger", stranger=True) as free:
             assert free is False
