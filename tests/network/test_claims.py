@@ -11,6 +11,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.network.joining import entry
 from dupt_swarm.network.joining.entry import find_state, get_first_state
 from dupt_swarm.network.joining.handshake import Handshake
+from dupt_swarm.network.members.attendance import CLAIMS_MAX
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
@@ -39,15 +40,18 @@ class Peer:
         """Serve ``states``, the last of them the current one, and say so."""
         for state in states:
             self.store.replace(state)
-        name = self.store.name
-        self.exchange.publish(hello_of(name.digest), self.store.blobs)
+        self.exchange.publish(hello_of(self.store.name.digest), self.store.blobs)
+        await self.say(self.store.current)
+
+    async def say(self, state: ReplicaState) -> None:
+        """Say that ``state`` is the current one."""
         self.member.update(
             RecordUpdate(
                 role="oracle",
                 state="training",
-                round=name.round,
-                swarm_tokens=name.swarm_tokens,
-                state_digest=name.digest,
+                round=state.round,
+                swarm_tokens=state.swarm_tokens,
+                state_digest=state.digest,
             )
         )
         await self.member.publish()
@@ -191,6 +195,60 @@ def test_a_joiner_tries_what_an_initial_peer_had_before(
             handshake = Handshake({liar: hello_of(now.digest)}, manifest)
             await get_first_state(mine.store, mine.member, handshake, None, None)
             assert mine.store.name.digest == now.digest
+
+    run(scenario)
+
+
+def test_a_joiner_does_not_believe_who_says_more_than_there_is(stations, manifest, make_peers) -> None:
+    """The index that arrives has other tokens: whoever claimed them is left out of the view."""
+    now = state_of(2)
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as started:
+            mine, theirs = await make_peers(started)
+            await theirs.hold(now)
+            theirs.member.update(RecordUpdate(swarm_tokens=1 << 40))
+            await theirs.member.publish()
+            handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
+            state, _ = await find_state(mine.store, mine.member, handshake)
+            assert state.digest == now.digest
+            assert [peer.peer_id for peer in mine.member.living] == [theirs.member.peer_id]
+            assert mine.member.view.peers == ()
+
+    run(scenario)
+
+
+def test_a_joiner_that_gets_nothing_believes_the_next_claim(
+    stations, manifest, make_peers, monkeypatch
+) -> None:
+    """Donors may be silent, or the swarm move on faster than it fetches: that is no lie."""
+    *gone, now = (state_of(number) for number in range(1, CLAIMS_MAX + 2))
+    failed: set[str] = set()
+    fetch = StateStore.fetch
+
+    async def noting(store: StateStore, digest: str, *rest):
+        try:
+            return await fetch(store, digest, *rest)
+        except NodeError:
+            failed.add(digest)
+            raise
+
+    monkeypatch.setattr(StateStore, "fetch", noting)
+
+    async def scenario() -> None:
+        async with stations(2, manifest) as started:
+            mine, theirs = await make_peers(started)
+            await theirs.say(gone[0])
+            handshake = Handshake({theirs.member.peer_id: hello_of("")}, manifest)
+            joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
+            for state in gone:
+                await theirs.say(state)
+                while state.digest not in failed:
+                    await asyncio.sleep(0.05)
+            assert theirs.member.peer_id in [peer.peer_id for peer in mine.member.view.peers]
+            await theirs.hold(now)
+            state, _ = await joining
+            assert state.digest == now.digest
 
     run(scenario)
 

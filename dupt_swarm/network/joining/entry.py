@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,11 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.dht_messages import place_of
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.network.states.store import FalseClaimError, StateStore
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.memory import SharedMemory
-from dupt_swarm.node.view import View
+from dupt_swarm.node.view import Peer, View
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.replica.state import ReplicaState
 
@@ -58,9 +58,9 @@ class Hearsay:
         count = len(self.tellers)
         return [digest for digest, by in reversed(self._told.items()) if 2 * len(by) > count]
 
-    def hear(self, view: View) -> None:
-        """Read their records."""
-        for peer in view.peers:
+    def hear(self, peers: Iterable[Peer]) -> None:
+        """Read their records, of those of ``peers``."""
+        for peer in peers:
             if peer.peer_id in self._initial:
                 self._hear(peer.peer_id, peer.record.state_digest)
 
@@ -169,7 +169,7 @@ async def find_state(
     attested, hearsay = newest_attestation(introduction), Hearsay(introduction.hellos)
     while time.monotonic() < deadline:
         view = await member.refresh()
-        hearsay.hear(view)
+        hearsay.hear(member.living)
         claims = [] if attested is None else _attested_claims(view, attested[0])
         if attested is None or time.monotonic() > patience:
             claims += _claims(view, hearsay)
@@ -182,7 +182,8 @@ async def find_state(
             except NodeError as error:
                 problem = str(error)  # the swarm may have moved on meanwhile: look again
                 deadline = max(deadline, store.last_arrival + STATE_SECONDS)
-                if claim.tokens is not None:
+                # It may be that donors are silent, which says nothing of those who have told the truth.
+                if isinstance(error, FalseClaimError) and claim.tokens is not None:
                     member.distrust(view, (claim.digest, claim.tokens))
         await asyncio.sleep(SEARCH_SECONDS)
     raise NodeError(f"the swarm's state could not be fetched; try again: {problem}")

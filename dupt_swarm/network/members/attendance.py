@@ -125,7 +125,7 @@ class Outdated:
 Claim = tuple[str, int]  # digest and tokens of a state that a peer says it holds
 
 DOUBT_SECONDS, LONGEST_DOUBT_SECONDS = 30.0, 1800.0
-# From so many failed claims on, nothing that the peer says is believed.
+# From so many false claims on, nothing that the peer says is believed.
 CLAIMS_MAX = 3
 FORGOTTEN_SECONDS = 3600.0
 
@@ -142,7 +142,7 @@ class _Doubt:
 
 
 class Distrust:
-    """For each peer its failed claims: each counts for twice as long as the one before.
+    """For each peer its false claims: each counts for twice as long as the one before.
 
     An honest peer claims another state after the next round, and is believed again at once.
     """
@@ -152,7 +152,7 @@ class Distrust:
         self._doubts: dict[str, _Doubt] = {}
 
     def failed(self, peer_id: str, claim: Claim) -> None:
-        """``peer_id`` made this claim, and the state could not be had, or is another."""
+        """``peer_id`` made this claim, and the state is another."""
         now = self._clock()
         self._doubts = {
             other: doubt for other, doubt in self._doubts.items() if now < doubt.until + FORGOTTEN_SECONDS

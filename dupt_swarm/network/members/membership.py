@@ -86,7 +86,7 @@ class Membership:
         self._dead.note(peer_ids)
 
     def distrust(self, view: View, claim: Claim) -> None:
-        """The state could not be had, or is another than those say who claimed in ``view`` to hold it.
+        """The state is another than those say who claimed in ``view`` to hold it.
 
         They are left out of the view for a while; see `Distrust`.
         """

@@ -31,6 +31,10 @@ BYTES_PER_SECOND_MIN = 250_000
 GENEROUS_RATIO, GENEROUS_NUMEL = 16, 1 << 28
 
 
+class FalseClaimError(NodeError):
+    """A state has arrived, or its index, and is not what was said of it."""
+
+
 class StateStore:
     """Holds the current replica state. States are immutable: each change is a new one.
 
@@ -120,7 +124,8 @@ class StateStore:
             tokens: how many it is said to have; None: nobody said so.
 
         Raises:
-            NodeError: no donor could provide it, or it does not fit the manifest.
+            FalseClaimError: it does not fit the manifest, or has another number of tokens.
+            NodeError: no donor could provide it.
         """
         try:
             known = await donors()
@@ -142,7 +147,7 @@ class StateStore:
             self._unfinished = None
             return await asyncio.to_thread(ReplicaState.from_blob, blob, layout, names)
         except ValueError as error:
-            raise NodeError(f"the swarm offers an unusable state: {error}") from error
+            raise FalseClaimError(f"the swarm offers an unusable state: {error}") from error
 
     def _begin(self, index: Index) -> Assembly:
         """An assembly with the chunks that are here already. (Runs in a thread: it copies gigabytes.)"""

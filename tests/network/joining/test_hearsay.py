@@ -2,7 +2,6 @@
 
 from dupt_swarm.network.joining.entry import Hearsay
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.node.view import View
 from tests.support import invented
 
 OLD, NOW, NEW, LIE = ("abcd"[number] * 64 for number in range(4))
@@ -16,8 +15,7 @@ def heard(hellos: dict[str, str], *looks: dict[str, str]) -> Hearsay:
     """By peer: what each says when asked first, and the states in all records at each look after that."""
     hearsay = Hearsay({peer_id: hello(digest) for peer_id, digest in hellos.items()})
     for look in looks:
-        peers = (invented.peer(peer_id, state_digest=digest) for peer_id, digest in look.items())
-        hearsay.hear(View(0.0, tuple(peers)))
+        hearsay.hear(invented.peer(peer_id, state_digest=digest) for peer_id, digest in look.items())
     return hearsay
 
 

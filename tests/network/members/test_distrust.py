@@ -42,7 +42,7 @@ def test_failing_again_counts_for_longer(distrust, clock) -> None:
 
 
 def test_a_peer_that_fails_again_and_again_is_not_believed_at_all(distrust) -> None:
-    """A peer whose claims change and are all empty cannot make others try for ever."""
+    """A peer whose claims change and are all false cannot make others try for ever."""
     for number in range(CLAIMS_MAX):
         assert not distrust.applies("p", SECOND)
         distrust.failed("p", (FIRST[0], number))
