@@ -121,15 +121,19 @@ class Donor:
 
     Attributes:
         peer: who it is.
-        task: draws chunks from it; None before it is asked for any.
-        proved: it has given a chunk.
+        task: draws chunks from it; None before it is asked for any, and after it had to make way.
+        since: when it was first asked for one.
+        chunks: how many it has given.
+        leaving: it makes way for another, when what it was asked for is here.
         busy: it had no place for us when it was asked last.
         reason: why it gave nothing lately, in words; empty if it gives.
     """
 
     peer: str
     task: asyncio.Task[None] | None = None
-    proved: bool = False
+    since: float = math.inf
+    chunks: int = 0
+    leaving: bool = False
     busy: bool = False
     reason: str = ""
 
@@ -138,9 +142,14 @@ class Donor:
         """Whether it is being asked for chunks."""
         return self.task is not None and not self.task.done()
 
+    @property
+    def proved(self) -> bool:
+        """Whether it has given a chunk."""
+        return self.chunks > 0
+
     def gave(self) -> None:
         """A chunk has arrived from it."""
-        self.proved, self.reason = True, ""
+        self.chunks, self.reason = self.chunks + 1, ""
 
 
 class Backoff:
@@ -257,6 +266,7 @@ class Download:
                 for peer in found:
                     self._donors.setdefault(peer, Donor(peer))
             self._hire()
+            self._try_another()
             self._notify()
             await asyncio.sleep(RECRUIT_SECONDS)
 
@@ -274,10 +284,29 @@ class Download:
     @property
     def _giving(self) -> int:
         """How many donors give at the moment."""
-        return sum(
-            donor.working and not donor.busy and not self._queue.stalled(donor)
+        return len(self._givers)
+
+    @property
+    def _givers(self) -> list[Donor]:
+        return [
+            donor
             for donor in self._donors.values()
-        )
+            if donor.working and not (donor.busy or donor.leaving or self._queue.stalled(donor))
+        ]
+
+    @property
+    def _untried(self) -> list[Donor]:
+        """Donors that have not been asked yet, without those that are avoided."""
+        return [
+            donor
+            for donor in self._donors.values()
+            if donor.task is None and not donor.leaving and donor.peer not in self._backoff
+        ]
+
+    @property
+    def _room(self) -> int:
+        """How many donors may give at once."""
+        return min(DONORS_MAX, self._chunks_allowed)
 
     @property
     def _chunks_allowed(self) -> int:
@@ -286,14 +315,27 @@ class Download:
 
     def _hire(self) -> None:
         """Start as many donors as the link has room for; avoided ones only if there are no others."""
-        new = [donor for donor in self._donors.values() if donor.task is None]
-        choice = [donor for donor in new if donor.peer not in self._backoff]
-        giving = self._giving
+        choice, giving = self._untried, self._giving
         if not choice and not giving:
-            choice = new
-        room = min(DONORS_MAX, self._chunks_allowed) - giving
-        for donor in choice[: max(0, room)]:
-            donor.task = asyncio.create_task(self._draw_from(donor))
+            choice = [donor for donor in self._donors.values() if donor.task is None]
+        for donor in choice[: max(0, self._room - giving)]:
+            self._start(donor)
+
+    def _start(self, donor: Donor) -> None:
+        donor.leaving = False
+        donor.task = asyncio.create_task(self._draw_from(donor))
+
+    def _try_another(self) -> None:
+        """Ask one more than there is room for, or in place of the slowest: the first may be slow ones."""
+        untried, givers, now = self._untried, self._givers, time.monotonic()
+        if not untried or not givers:
+            return
+        if len(givers) > self._room:
+            known = [donor for donor in givers if now - donor.since >= RECRUIT_SECONDS]
+            if not known:
+                return
+            min(known, key=lambda donor: donor.chunks / (now - donor.since)).leaving = True
+        self._start(untried[0])
 
     async def _draw_from(self, donor: Donor) -> None:
         """Fetch chunks from ``donor`` until there is nothing left to fetch, or it fails."""
@@ -308,10 +350,12 @@ class Download:
                 self._backoff.add(donor.peer)
         finally:
             donor.busy = False
+            if donor.leaving:
+                donor.task = None  # should no other give, it is asked again
             self._notify()
 
     async def _lane(self, donor: Donor) -> None:
-        while self._assembly.missing:
+        while self._assembly.missing and not donor.leaving:
             numbers = self._queue.take(donor, self._share(donor))
             if not numbers:
                 await self._change()
@@ -338,6 +382,8 @@ class Download:
         lanes = LANES * max(1, self._giving)
         most = REQUEST_CHUNKS if donor.proved else 1
         room = self._chunks_allowed - self._queue.under_way
+        if donor.proved:  # it lets those be first that have not been asked yet
+            room -= sum(other.since == math.inf for other in self._givers)
         return max(0, min(most, room, max(1, self._queue.waiting // (2 * lanes))))
 
     async def _request(self, donor: Donor, numbers: list[int]) -> None:
@@ -347,6 +393,7 @@ class Download:
         else:
             await self._bucket.take(expected, urgent=self._urgent)
         self._queue.sent(donor, numbers)
+        donor.since = min(donor.since, time.monotonic())
         try:
             async with aclosing(self._ask(donor.peer, numbers)) as replies:
                 for number in numbers:

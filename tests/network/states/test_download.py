@@ -69,7 +69,7 @@ class Donors:
         if manner == "is busy" or (manner == "is busy once" and self.requests[donor] <= 2):
             raise CallError(Refusal.LATER, "no slot is free")
         for number in numbers:
-            await asyncio.sleep({"is silent": 3600, "is slow": 0.05}.get(manner, 0.003))
+            await asyncio.sleep({"is silent": 3600, "is slow": 0.05, "crawls": 0.3}.get(manner, 0.003))
             if manner == "lies" and self.gave[donor]:
                 yield memoryview(b"lies")
             elif manner == "stops" and number != numbers[0]:
@@ -163,6 +163,20 @@ def test_silent_donors_take_no_room_from_a_good_one(blob, monkeypatch) -> None:
         assembly = Assembly(blob.index)
         asyncio.run(run(assembly, Donors(blob, **manners)))
         assert bytes(assembly.finish().sections[0]) == bytes(blob.sections[0])
+
+
+@pytest.mark.parametrize("good", ["is good", "is busy"])
+def test_the_first_ones_make_way(blob, monkeypatch, good) -> None:
+    """Slow donors have all places on a slow link: one after the other is asked in their place."""
+    monkeypatch.setattr(download_module, "CHUNK_BYTES", 1 << 20)  # by which the rate seems to be very small
+    monkeypatch.setattr("random.shuffle", lambda _: None)
+    crawling = {f"slow{number}": "crawls" for number in range(8)}
+    donors, assembly = Donors(blob, **crawling, good=good), Assembly(blob.index)
+    asyncio.run(run(assembly, donors))
+    assert bytes(assembly.finish().sections[0]) == bytes(blob.sections[0])
+    assert sorted(chain(*donors.gave.values())) == list(range(CHUNKS))  # nothing was asked for in vain
+    assert donors.most_at_once <= download_module.FIRST_CHUNKS
+    assert (len(donors.gave["good"]) > CHUNKS / 2) == (good == "is good")
 
 
 def test_a_fast_donor_does_more(blob) -> None:
