@@ -26,11 +26,12 @@ from dupt_swarm.node.view import Peer, View
 
 AGAIN_SECONDS = 10.0  # before the same address is dialled again; twice as long after each failure
 LONGEST_SECONDS = 1800.0
-LONGEST_PROVED_SECONDS = 60.0  # the way back after a cut
+LONGEST_MET_SECONDS = 60.0  # the way back after a cut
 # Peers of one house have one IP address: so many may be gone before it has to wait like an address.
 TOLERATED_AT_HOST = 4
 DIALS_PER_SECOND, DIALS_AT_ONCE = 4.0, 32.0
 KEPT_MAX = 4096
+WAYS_MAX = 4  # at which a peer was met lately at one host: TCP and QUIC, for those that call and are called
 
 Network = Literal["public", "local", "loopback", "name", "none"]
 Key = TypeVar("Key")
@@ -76,17 +77,18 @@ class Dialler:
     """Dials peers at addresses from records, so that these cannot turn a swarm against a bystander.
 
     An address is proved when the peer whose it is was connected from or at its host: libp2p checks peer ids.
-    Over a relay that proves ways over this relay only. Others are dialled if they are public, or in a network
-    in which this peer is connected to somebody; each host of them, and each address, more and more rarely
-    while nobody answers; names only when proved. All that are not proved together are few per second.
+    Over a relay that proves ways over relays at its host only. It is met if that was at this very port, over
+    this very relay: a record may name all others of that host. Addresses that are not met are dialled if they
+    are public, or in a network in which this peer is connected to somebody; each host of them, and each
+    address, more and more rarely while nobody answers; names never. Together they are few per second.
     """
 
     def __init__(
         self, p2p: GuardedP2P, given: Iterable[str] = (), clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """``given`` are proved already: by the operator, or when this peer ran before."""
+        """``given`` are met already: by the operator, or when this peer ran before."""
         self._p2p, self._clock = p2p, clock
-        self._proved: OrderedDict[tuple[str, str], bool] = OrderedDict()
+        self._proved: OrderedDict[tuple[str, str], tuple[str, ...]] = OrderedDict()
         self._addresses, self._hosts = _Pauses(0), _Pauses(TOLERATED_AT_HOST)
         self._networks: set[Network] = set()
         self._budget = Budget(clock())
@@ -120,7 +122,7 @@ class Dialler:
         now = self._clock()
         if not self._addresses.over(str(address), now):
             return False
-        if self.is_proved(address):
+        if self._is_met(address):
             return True
         network = network_of(address)
         fit = network == "public" or (network in ("local", "loopback") and network in self._networks)
@@ -130,21 +132,23 @@ class Dialler:
         """Why the peer at ``address`` cannot be reached, empty if it can; None: it was not dialled now."""
         if not self.may(address):
             return None
-        proved, host, now = self.is_proved(address), _host_of(address), self._clock()
-        if not proved and not self._budget.take_if_left(1.0, DIALS_PER_SECOND, DIALS_AT_ONCE, now):
+        met, host, now = self._is_met(address), _host_of(address), self._clock()
+        if not met and not self._budget.take_if_left(1.0, DIALS_PER_SECOND, DIALS_AT_ONCE, now):
             self._p2p.refused["dial"] += 1
             return None
-        self._addresses.charge(str(address), LONGEST_PROVED_SECONDS if proved else LONGEST_SECONDS, now)
-        if not proved:
+        self._addresses.charge(str(address), LONGEST_MET_SECONDS if met else LONGEST_SECONDS, now)
+        if not met:
             self._hosts.charge(host, LONGEST_SECONDS, now)
             self._leave_alone(address.peer_id)
         reason = await dial(self._p2p, str(address))
         if not reason:
             await self.connected()
-            if self.is_proved(address):  # else it was connected from elsewhere, and nothing was dialled
+            # Else it was connected from elsewhere, and nothing was dialled. Of a relay only the host is sure:
+            # libp2p takes the connection that it has to the relay, whatever port of it was named.
+            if self._is_met(address) or (address.relayed and self.is_proved(address)):
                 self._addresses.forget(str(address))
-                # A proved one was not charged, and others who are said to be there are not forgiven.
-                if not proved:
+                # One that was met was not charged, and others who are said to be there are not forgiven.
+                if not met:
                     self._hosts.forget(host)
         return reason
 
@@ -156,6 +160,10 @@ class Dialler:
         ways = tuple(way for way in peer.record.addresses if self.is_proved(Address(way, peer.peer_id)))
         return Peer(peer.peer_id, peer.record.model_copy(update={"addresses": ways}))
 
+    def _is_met(self, address: Address) -> bool:
+        """Whether its peer was met on just this way."""
+        return address.way in self._proved.get((address.peer_id, _place_of(address)), ())
+
     def _leave_alone(self, peer_id: str) -> None:
         """Until it is met: libp2p keeps its addresses, and would dial them with each call."""
         if not any(met == peer_id for met, _ in self._proved):
@@ -165,7 +173,8 @@ class Dialler:
         self._p2p.unmet.pop(peer_id, None)
         seen = peer_id, _place_of(address)
         if all(seen):
-            _keep(self._proved, seen, True)
+            others = (way for way in self._proved.get(seen, ()) if way != address.way)
+            _keep(self._proved, seen, (*others, address.way)[-WAYS_MAX:])
 
 
 def network_of(address: Address) -> Network:

@@ -150,6 +150,22 @@ def test_those_that_were_met_come_first(calls) -> None:
     assert not any(map(dialler.may, met))
 
 
+def test_who_was_met_at_a_host_does_not_have_all_of_it_dialled(calls) -> None:
+    """Its other ports, and other relays there, are dialled like those of strangers."""
+    relayed = f"{public(0).way}/p2p/{NOBODY_ID}/p2p-circuit"
+    for met in (public(0), Address(relayed, NOBODY_ID)):
+        clock = Clock()
+        dialler = lonely_dialler([met], clock)
+        others = [Address(met.way.replace("/tcp/1", f"/tcp/{port}"), NOBODY_ID) for port in range(2, 100)]
+        others += [Address(relayed.replace(NOBODY_ID, f"QmRe1ay{n}"), NOBODY_ID) for n in range(100)]
+        calls.clear()
+        dial_all(dialler, others)
+        assert len(calls) == TOLERATED_AT_HOST + 1
+        assert dial_all(dialler, [met]) == [REFUSED]
+    dial_all(dialler, [Address(f"/ip4/8.9.{n // 250}.{n % 250}/tcp/1", NOBODY_ID) for n in range(200)])
+    assert len(calls) == DIALS_AT_ONCE + 1
+
+
 def test_a_relay_is_not_where_its_clients_are() -> None:
     """Who was met behind a relay is at this relay's host only by way of a relay."""
     relayed = Address(f"/ip4/8.8.8.8/tcp/1/p2p/{NOBODY_ID}/p2p-circuit", NOBODY_ID)
@@ -202,6 +218,12 @@ def test_a_peer_that_calls_meanwhile_proves_nothing(stations) -> None:
             assert await dial(other.p2p, own.address) == ""
             assert await dialler.dial(bystander) == ""
             assert not dialler.is_proved(bystander) and not dialler.may(bystander)
+            other_port = Address("/ip4/127.0.0.1/tcp/9", str(other.p2p.peer_id))
+            for _ in range(TOLERATED_AT_HOST + 1):
+                assert await dialler.dial(other_port) == ""
+                assert not dialler.may(other_port)
+                other_port = other_port.with_port(other_port.port + 1)
+            assert dialler.is_proved(other_port) and not dialler.may(other_port)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
