@@ -82,6 +82,14 @@ class Address:
             return None
 
     @property
+    def network(self) -> str:
+        """The /24 (IPv4) or /64 (IPv6) of `host`, for one person may have all of it; else the `hostname`."""
+        host = getattr(self.host, "ipv4_mapped", None) or self.host
+        if host is None:
+            return self.hostname
+        return str(ipaddress.ip_network((host, 24 if host.version == 4 else 64), strict=False))
+
+    @property
     def hostname(self) -> str:
         """The IP address or the name that it begins with, as it is written; empty if it is neither."""
         return self._first_hop["host"] if self._first_hop else ""

@@ -1,10 +1,11 @@
 """Who is written down, and when."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from dupt_swarm.node.address_book import AddressBook
+from dupt_swarm.node.address_book import AWAY_SECONDS, OF_ONE_NETWORK, PEERS_MAX, AddressBook
 from dupt_swarm.node.view import Peer, View
 
 
@@ -22,9 +23,9 @@ def test_somebody_new_is_written_down_soon(tmp_path: Path, make_peer, now: list[
     book = AddressBook(path)
 
     def meet(*peer_ids: str, seen: float = 1000.0) -> set[str]:
-        met = [make_peer(each, addresses=("/ip4/8.8.8.8/tcp/1",), time=seen) for each in peer_ids]
+        met = [make_peer(each, addresses=("/ip4/8.8.8.8/tcp/1",)) for each in peer_ids]
         peers: tuple[Peer, ...] = tuple(met)
-        book.meet(View(0.0, peers), "own")
+        book.meet(View(seen, peers), "own")
         return AddressBook(path).peer_ids
 
     assert meet("a") == {"a"}
@@ -59,3 +60,46 @@ def test_the_event_loop_does_not_wait_for_the_disk(
     for damaged in (b"", data[:-9], bytes(len(data)), b"\xff" + data):
         path.write_bytes(damaged)
         assert AddressBook(path).peer_ids == set()
+
+
+def test_keys_without_end_do_not_empty_the_book(make_peer) -> None:
+    """Who is known longer stays, whatever time others claim; of each network a few are enough."""
+    book = AddressBook(None)
+
+    def peers(name: str, count: int, host: str, time: float) -> tuple[Peer, ...]:
+        where = [host.format(number) for number in range(count)]
+        return tuple(
+            make_peer(f"{name}{n}", addresses=(f"/ip4/{each}/tcp/1",), time=time)
+            for n, each in enumerate(where)
+        )
+
+    def kept(name: str) -> int:
+        return sum(each.startswith(name) for each in book.peer_ids)
+
+    honest = peers("honest", 12, "8.8.{}.1", 1000.0)
+    one_house = peers("liar", 60, "9.9.9.{}", 1003.0)
+    book.meet(View(1000.0, (*one_house, *honest)), "own")
+    assert (kept("honest"), kept("liar")) == (12, PEERS_MAX - 12)  # there is place
+    many = peers("other", 60, "7.7.{}.1", 1003.0)
+    book.meet(View(1001.0, (*many, *one_house, *honest)), "own")
+    assert (kept("honest"), kept("liar")) == (12, OF_ONE_NETWORK)
+    late = make_peer("late", addresses=("/ip4/9.9.9.9/tcp/1",), time=1.0)
+    book.meet(View(1002.0, (*many, late), voters=frozenset({"late"})), "own")
+    assert {"late"} <= book.peer_ids and kept("honest") == 12
+    comers = peers("comer", 60, "6.6.{}.1", 1.0)
+    book.meet(View(1003.0 + AWAY_SECONDS, (*honest, *comers)), "own")
+    assert (kept("honest"), kept("comer")) == (12, PEERS_MAX - 12)
+
+
+def test_since_when_a_peer_is_known_is_written_down(tmp_path: Path, make_peer) -> None:
+    """A node that comes back knows whom it has known longest; a book of an earlier version does not say."""
+    path, early = tmp_path / "peers.json", {"seen": 5.0, "addresses": ["/ip4/1.1.1.1/tcp/1/p2p/early"]}
+    path.write_text(json.dumps({"early": early}))
+    first, then = [
+        tuple(make_peer(f"{n}", addresses=(f"/ip4/8.8.{n}.1/tcp/1",)) for n in range(count))
+        for count in (PEERS_MAX - 1, 2 * PEERS_MAX)
+    ]
+    AddressBook(path).meet(View(10.0, first), "own")
+    book = AddressBook(path)
+    book.meet(View(20.0, then[::-1]), "own")
+    assert book.peer_ids == {"early", *(peer.peer_id for peer in first)}

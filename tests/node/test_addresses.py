@@ -128,3 +128,18 @@ def test_reach() -> None:
     assert reach_of([LOCAL, CIRCUIT], dialled=True) == "direct"
     assert reach_of([LOCAL, CIRCUIT], dialled=False) == "relayed"
     assert reach_of([LOCAL], dialled=False) == "client"
+
+
+@pytest.mark.parametrize(
+    ("way", "network"),
+    [
+        ("/ip4/8.8.4.7/tcp/1", "8.8.4.0/24"),
+        ("/ip6/::ffff:8.8.4.7/tcp/1", "8.8.4.0/24"),
+        ("/ip6/2001:4860:1:2:3:4:5:6/tcp/1", "2001:4860:1:2::/64"),
+        ("/dns4/example.org/tcp/1", "example.org"),
+        ("nonsense", ""),
+    ],
+)
+def test_networks(way: str, network: str) -> None:
+    """What one person may have all of."""
+    assert Address(way).network == network

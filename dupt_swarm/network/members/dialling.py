@@ -12,6 +12,7 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Literal, TypeVar
 
 from hivemind.dht.node import DHTNode
@@ -113,9 +114,8 @@ class Dialler:
 
     def proved(self, view: View) -> View:
         """``view`` with none but the proved addresses, and the peers that have some."""
-        return View(
-            view.time, tuple(peer for peer in map(self._proved_of, view.peers) if peer.record.addresses)
-        )
+        met = map(self._proved_of, view.peers)
+        return replace(view, peers=tuple(peer for peer in met if peer.record.addresses))
 
     def may(self, address: Address) -> bool:
         """Whether ``address`` may be dialled at all, and it is time again."""
