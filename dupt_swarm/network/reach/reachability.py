@@ -48,11 +48,13 @@ class Started:
         p2p: the daemon, connected to the initial peers that answer.
         dialled: whether others can dial it without a relay.
         reach: how others can call it.
+        unknown: all that were asked were busy, and this is to be found out later.
     """
 
     p2p: GuardedP2P
     dialled: bool
     reach: Reach
+    unknown: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,13 @@ class Verdict:
     """What a first daemon found out about how others can call this peer.
 
     Attributes:
-        kind: ``public``: everybody can dial it; ``local``: those asked, or nobody was there to ask;
+        kind: ``public``: everybody can dial it; ``local``: those asked, or nobody was there, or free, to ask;
             ``hidden``: nobody can, but relays can carry; ``client``: nobody can, and there is no relay.
         settings: with the ports that the first daemon got.
         reached: addresses of those who answered.
         announced: addresses to announce in place of those listened on.
         relays: their addresses.
+        unknown: as of `Started`.
     """
 
     kind: Literal["public", "local", "hidden", "client"]
@@ -73,6 +76,7 @@ class Verdict:
     reached: tuple[str, ...]
     announced: tuple[str, ...] = ()
     relays: tuple[str, ...] = ()
+    unknown: bool = False
 
 
 async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence[str] = ()) -> Started:
@@ -95,13 +99,13 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
     verdict = await probe(p2p, settings, known)
     match verdict.kind:
         case "local":
-            return Started(p2p, True, "direct")
+            return Started(p2p, True, "direct", verdict.unknown)
         case "public":
             await p2p.shutdown()
             start = start_relay if settings.relay else _start_public
             p2p = await start(verdict.settings, run_dir, verdict.announced)
             await _connect(p2p, verdict.reached)
-            return Started(p2p, True, "direct")
+            return Started(p2p, True, "direct", verdict.unknown)
         case "hidden":
             await p2p.shutdown()
             return await _start_hidden(verdict, run_dir)
@@ -115,15 +119,17 @@ async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -
     Initial peers are asked to dial back, and those at ``known`` where they are few; what more than half of
     those say that see where it comes from counts. A peer that cannot be dialled uses them, and peers that
     they know, as relays; one that can be dialled at a public address relays for others. If nobody is there to
-    ask, it counts as dialled: whoever finds it has done so.
+    ask, it counts as dialled: whoever finds it has done so. So it does while all are busy: a few that flood
+    them must not hide every newcomer.
     """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
     reached = await _connect(p2p, settings.initial_peers)
     if len(_ids_of(reached)) < ASKED_MIN:
         reached += await _connect_soon(p2p, [each for each in known if each not in reached][:KNOWN_MAX])
-    answers = await _ask(p2p, reached, own)
-    if reached and not is_dialled(answers):
+    answers, busy = await _ask(p2p, reached, own)
+    unknown = busy and not _witnesses(answers)
+    if reached and not unknown and not is_dialled(answers):
         if settings.announce_maddrs:
             logger.warning("nobody can dial %s; check the addresses announced", ", ".join(own))
         # In turn, so that none of those asked fills all places with relays of its choice.
@@ -132,7 +138,7 @@ async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -
         return Verdict("hidden" if relays else "client", settings, tuple(reached), relays=relays)
     announced = settings.announce_maddrs or with_observed(own, answers)
     public = any(Address.parse(text).public for text in announced or own)
-    return Verdict("public" if public else "local", settings, tuple(reached), announced)
+    return Verdict("public" if public else "local", settings, tuple(reached), announced, unknown=unknown)
 
 
 async def whereabouts(started: Started) -> RecordUpdate:
@@ -150,7 +156,7 @@ async def tell_whereabouts(
     ``look`` says what `is_outdated` does, now and then and when the addresses change, as when a laptop moves.
     """
     lost_at, addresses, denials = None, None, 0
-    looked_at, look_at = 0.0, time.monotonic() + PAUSES[False]
+    looked_at, look_at = 0.0, time.monotonic() + PAUSES[None if started.unknown else False]
     while lost_at is None or time.monotonic() - lost_at < LOST_SECONDS:
         await asyncio.sleep(ADDRESSES_SECONDS)
         try:
@@ -185,11 +191,13 @@ async def is_outdated(started: Started, settings: NodeSettings, known: Sequence[
     if _is_on_loopback(settings):
         return None
     p2p, own = started.p2p, await own_addresses(started.p2p)
-    answers = _witnesses(await _ask(p2p, await _connect(p2p, settings.initial_peers), own))
+    answers, _ = await _ask(p2p, await _connect(p2p, settings.initial_peers), own)
+    answers = _witnesses(answers)
     if not answers:
         return None
     if len(answers) < ASKED_MIN:
-        answers += _witnesses(await _ask(p2p, await _connect_soon(p2p, known[:KNOWN_MAX]), own))
+        more, _ = await _ask(p2p, await _connect_soon(p2p, known[:KNOWN_MAX]), own)
+        answers += _witnesses(more)
     if all(_could_dial(answer) != started.dialled for answer in answers):
         return True
     return started.dialled and not settings.announce_maddrs and with_observed(own, answers) != ()
@@ -258,8 +266,11 @@ def _ids_of(addresses: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(Address.of_peer(text).peer_id for text in addresses))
 
 
-async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> list[Answer]:
-    """What those who answer say when asked to dial this peer back; it waits for them if they are busy."""
+async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> tuple[list[Answer], bool]:
+    """What those who answer say when asked to dial this peer back; it waits for them if they are busy.
+
+    Also whether somebody is busy still.
+    """
     dialable = [
         address for address in map(Address.parse, own) if not address.loopback and not address.relayed
     ]
@@ -276,7 +287,7 @@ async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> l
         answers = [reply for reply in replies if isinstance(reply, Answer)]
         later = any(isinstance(each, CallError) and each.refusal is Refusal.LATER for each in replies)
         if _witnesses(answers) or not later or time.monotonic() > deadline:
-            return answers
+            return answers, later
         logger.info("whether others can dial this peer is not known yet: those asked are busy")
         await asyncio.sleep(LATER_PAUSE_SECONDS)
 

@@ -22,6 +22,7 @@ from dupt_swarm.network.reach.dialback import (
     greeted,
 )
 
+RELAY = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 CALLER = PeerID(b"\x12\x20" + 32 * b"\x01")
 
 
@@ -86,14 +87,13 @@ def test_nobody_else_is_dialled() -> None:
 
 def test_relayed_caller() -> None:
     """Who comes over a relay has no IP address to dial: the relay's is not its own."""
-    relay = "QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
-    servicer = dialling(Calls(f"/ip4/127.0.0.2/tcp/5/p2p/{relay}/p2p-circuit"))
+    servicer = dialling(Calls(f"/ip4/127.0.0.2/tcp/5/p2p/{RELAY}/p2p-circuit"))
     answer = ask(servicer, "/ip4/127.0.0.2/tcp/5")
     assert answer == Answer("", {"/ip4/127.0.0.2/tcp/5": "not checked: a relay is between the two peers"})
 
 
 def test_asked_too_often() -> None:
-    """Calls are limited for each host and in all, and allowed again later."""
+    """Calls are limited for each host and in all, also over relays, and allowed again later."""
     now = 0.0
     caller = Calls("/ip4/127.0.0.1/tcp/5")
     servicer = dialling(caller, lambda: now)
@@ -101,14 +101,38 @@ def test_asked_too_often() -> None:
         ask(servicer)
     with pytest.raises(CallError, match="asked too often; try again in 60 s"):
         ask(servicer)
-    for number in range(CALLS - CALLS_PER_HOST):
-        caller.ways = (f"/ip4/127.0.1.{number}/tcp/5",)
+    caller.ways = (f"/ip4/127.0.2.1/tcp/5/p2p/{RELAY}/p2p-circuit",)
+    for number in range(CALLS_PER_HOST):
+        request = DialMessage.read(b'{"addresses": []}')
+        asyncio.run(servicer.rpc_dial_back(request, f"QmKey{number}"))
+    with pytest.raises(CallError, match="asked too often"):
         ask(servicer)
-    caller.ways = ("/ip4/127.0.2.1/tcp/5",)
+    for number in range(CALLS - 2 * CALLS_PER_HOST):
+        caller.ways = (f"/ip4/127.1.{number}.1/tcp/5",)
+        ask(servicer)
+    caller.ways = ("/ip4/127.2.2.1/tcp/5",)
     with pytest.raises(CallError, match="asked too often"):
         ask(servicer)
     now = CALLS_SECONDS + 1
-    assert ask(servicer).observed == "127.0.2.1"
+    assert ask(servicer).observed == "127.2.2.1"
+
+
+@pytest.mark.parametrize("flooding", ["/ip4/127.0.1.{}/tcp/5", "/ip4/127.0.{}.1/tcp/5", "/ip6/::1:{}/tcp/5"])
+def test_a_few_that_ask_on_and_on(flooding: str) -> None:
+    """They leave half of the calls to hosts of networks that have not asked."""
+    caller = Calls()
+    servicer = dialling(caller, lambda: 0.0)
+    refused = 0
+    for number in range(2 * CALLS):
+        caller.ways = (flooding.format(number % 6 + 1),)
+        try:
+            ask(servicer)
+        except CallError:
+            refused += 1
+    assert refused == 2 * CALLS - CALLS // 2
+    for number in range(CALLS // 2):
+        caller.ways = (f"/ip4/127.1.{number}.1/tcp/5",)
+        assert ask(servicer).observed
 
 
 @pytest.mark.parametrize("addresses", [["/ip4/127.0.0.1/tcp/1"] * (ADDRESSES_MAX + 1), ["x" * 200], [1]])

@@ -122,7 +122,7 @@ def test_verdicts(stations, tmp_path) -> None:
 
 
 def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
-    """As when many peers join at once: it is asked again until it can tell, but not for ever."""
+    """As when many join at once: it is asked again, but not for ever; then this counts as not asked."""
     monkeypatch.setattr(dialback, "CALLS_PER_HOST", 1)
     monkeypatch.setattr(reachability, "LATER_PAUSE_SECONDS", 0.01)
     moments: Iterator[float] = iter([0.0, *[1.0] * 5, 99.0, *[100.0] * 9])
@@ -133,14 +133,34 @@ def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
             await DialBack(one.p2p, list, lambda: next(moments)).start()
             p2p = await start_daemon(settings, tmp_path)
             try:
-                assert [(await probe(p2p, settings, ())).kind for _ in range(2)] == ["local", "local"]
+                verdicts = [await probe(p2p, settings, ()) for _ in range(2)]
                 monkeypatch.setattr(reachability, "LATER_SECONDS", 0.0)
-                assert (await probe(p2p, settings, ())).kind == "client"
+                verdicts.append(await probe(p2p, settings, ()))
+                assert [(each.kind, each.unknown) for each in verdicts] == [
+                    *[("local", False)] * 2,
+                    ("local", True),
+                ]
             finally:
                 await p2p.shutdown()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
     assert len(list(moments)) == 8  # at last it was asked once
+
+
+def test_what_nobody_could_tell_is_asked_soon(monkeypatch) -> None:
+    """Where all that were asked were busy at the start: not only after an hour."""
+    monkeypatch.setattr(reachability, "ADDRESSES_SECONDS", 0.001)
+    monkeypatch.setattr(reachability, "PAUSES", {False: 3600.0, None: 0.01, True: 0.0})
+
+    async def scenario() -> str:
+        started: Any = Started(Moving(), True, "direct", unknown=True)  # type: ignore[arg-type]
+
+        async def look() -> bool:
+            return True
+
+        return await tell_whereabouts(started, Moving(), look)  # type: ignore[arg-type]
+
+    assert "another way" in asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 class Moving:
