@@ -70,10 +70,10 @@ class Link:
             self._pipe, theirs = Pipe()
             failed.enter_context(self._pipe)
             with theirs:
-                self._reader = threading.Thread(target=self._read, name="node link", daemon=True)
-                self._reader.start()
-                failed.callback(self._reader.join)  # it sees the end of the pipe
                 self._process = self._spawn(theirs, memory_fd)
+            failed.callback(self._end_process)
+            self._reader = threading.Thread(target=self._read, name="node link", daemon=True)
+            self._reader.start()
             failed.pop_all()
 
     def _spawn(self, theirs: Connection, memory_fd: int) -> subprocess.Popen[bytes]:
@@ -123,9 +123,7 @@ class Link:
 
     def kill(self) -> None:
         """End the node's whole process group at once; pending futures get `NodeError`."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._end_process()
         self._release()
 
     def close(self) -> None:
@@ -135,6 +133,11 @@ class Link:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LEAVE_PATIENCE_SECONDS)
         self.kill()
+
+    def _end_process(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
     def _release(self) -> None:
         self._reader.join()  # it sees the end of the pipe
