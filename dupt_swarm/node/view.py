@@ -72,14 +72,8 @@ class View:
         Not simply the newest: one peer that lies must not move the swarm's round for everybody. While
         no oracle is at work, half of all peers count.
         """
-        known = self._newest_first
+        known = sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
         return known[(len(known) - 1) // 2] if known else None
-
-    @property
-    def settled(self) -> Peer | None:
-        """As `agreed`, of more than half: for what cannot be taken back. Of two peers either may lie."""
-        known = self._newest_first
-        return known[len(known) // 2] if known else None
 
     def record(self, peer_id: str) -> PeerRecord | None:
         """What that peer says of itself; None if it is not there."""
@@ -190,9 +184,9 @@ class View:
 
     @cached_property
     def reached(self) -> int:
-        """The round of the agreed state: nobody can have measured a later one, whatever evaluators claim."""
-        agreed = self.agreed
-        return agreed.record.round if agreed else -1
+        """The round of the newest state: nobody can have measured a later one."""
+        newest = max(self.peers, key=self._rank_of, default=None)
+        return newest.record.round if newest else -1
 
     @property
     def publishers(self) -> tuple[Peer, ...]:
@@ -235,11 +229,6 @@ class View:
             "exposed": self.exposed,
             "peers": [peer.to_json() for peer in self.peers],
         }
-
-    @property
-    def _newest_first(self) -> list[Peer]:
-        """The oracles at work, or else all peers, by their states."""
-        return sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
 
     @cached_property
     def _records(self) -> dict[str, PeerRecord]:
