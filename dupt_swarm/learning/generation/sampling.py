@@ -63,18 +63,16 @@ class Sampling:
         """
         if self.repetition_penalty != 1:
             logits = penalise_repetition(logits, before, self.repetition_penalty)
-        likeliest = int(logits.argmax())
         if self.temperature == 0:
-            return likeliest
-        if self.temperature != 1:
-            logits = logits / self.temperature
-        if not logits.max().isfinite():  # beyond fp32: no other token has a chance
-            return likeliest
+            return int(logits.argmax())
+        scaled = logits if self.temperature == 1 else logits / self.temperature
+        if not scaled.max().isfinite():  # beyond fp32: no other token has a chance
+            return int(logits.argmax())
         if self.top_k:
-            logits = keep_top_k(logits, self.top_k)
+            scaled = keep_top_k(scaled, self.top_k)
         if self.top_p < 1:
-            logits = keep_top_p(logits, self.top_p)
-        return int(torch.multinomial(logits.softmax(0), 1, generator=generator))
+            scaled = keep_top_p(scaled, self.top_p)
+        return int(torch.multinomial(scaled.softmax(0), 1, generator=generator))
 
 
 def penalise_repetition(logits: Tensor, before: Sequence[int], penalty: float) -> Tensor:

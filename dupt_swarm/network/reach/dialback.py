@@ -132,7 +132,7 @@ class DialBack:
         )
 
     async def _ways_of(self, peer_id: str) -> list[Address]:
-        """The IP addresses that a peer is connected from, without those of relays."""
+        """The addresses that a peer is connected from, without those of relays."""
         infos = [info for info in await self._p2p.list_peers() if str(info.peer_id) == peer_id]
         ways = [Address.parse(str(way)) for info in infos for way in info.addrs]
         return [way for way in ways if way.host is not None and not way.relayed]
