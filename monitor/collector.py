@@ -60,8 +60,7 @@ class SwarmCollector(Collector):
         """Fresh families of the latest snapshot."""
         snapshot = self._snapshot()
         view = snapshot.live_view(self._clock())
-        busiest = sorted(view.peers, key=lambda peer: (-peer.record.tokens_total, peer.peer_id))
-        shown = busiest[: self._max_peer_series]
+        shown = _busiest(view, snapshot.ledger)[: self._max_peer_series]
         everything = chain(
             of_run(snapshot.manifest),
             of_totals(snapshot.totals),
@@ -75,6 +74,17 @@ class SwarmCollector(Collector):
         run = snapshot.manifest.swarm_id
         in_run = ((spec, [((run, *labels), value) for labels, value in found]) for spec, found in everything)
         yield from families(chain(in_run, _of_monitor(snapshot)))
+
+
+def _busiest(view: View, ledger: Ledger | None) -> list[Peer]:
+    """Those first that have given the most by the links of rounds, then oracles: records may say anything."""
+    given = {entry.peer_id: entry.tokens for entry in (ledger.entries if ledger else ()) if entry.rounds}
+
+    def rank(peer: Peer) -> tuple[int, bool, int, str]:
+        own = peer.record
+        return -given.get(peer.peer_id, 0), own.role != "oracle", -own.tokens_total, peer.peer_id
+
+    return sorted(view.peers, key=rank)
 
 
 def _of_monitor(snapshot: Snapshot) -> Iterator[Samples]:

@@ -30,7 +30,7 @@ class Totals(BaseModel):
     """All counters at one moment; also the form in which they are kept on disk.
 
     Attributes:
-        tokens: most that the swarm's agreed state was seen to hold; None: none seen yet.
+        tokens: most that the swarm's settled state was seen to hold; None: none seen yet.
         round: of that state when it was last seen.
         round_time: when the monitor saw the round rise, seconds since the epoch.
         averaged: rounds that ended well, summed over oracles, since the monitor watches.
@@ -114,13 +114,13 @@ class Tally:
         return sums
 
     def _position(self, view: View) -> dict[str, object]:
-        agreed, before = view.agreed, self.totals
-        if agreed is None:
+        settled, before = view.settled, self.totals
+        if settled is None:
             return {}
-        rose = before.round is None or agreed.record.round > before.round
+        rose = before.round is None or settled.record.round > before.round
         return {
-            "tokens": max(agreed.record.swarm_tokens, before.tokens or 0),
-            "round": agreed.record.round,
+            "tokens": max(settled.record.swarm_tokens, before.tokens or 0),
+            "round": settled.record.round,
             "round_time": view.time if rose else before.round_time,
         }
 

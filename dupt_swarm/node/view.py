@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, by_reason
@@ -15,6 +15,7 @@ from dupt_swarm.node.record import EvaluationRecord, PeerRecord, TaskResult
 
 Result = TypeVar("Result", EvaluationRecord, TaskResult)
 Name = TypeVar("Name", str, tuple[str, str])
+State: TypeAlias = tuple[int, int, str]  # tokens, round, digest, as a record says them
 
 SHOWN_MAX = 4  # peers that others accuse: anybody can invent more
 
@@ -72,8 +73,14 @@ class View:
         Not simply the newest: one peer that lies must not move the swarm's round for everybody. While
         no oracle is at work, half of all peers count.
         """
-        known = sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
+        known = self._newest_first
         return known[(len(known) - 1) // 2] if known else None
+
+    @property
+    def settled(self) -> Peer | None:
+        """As `agreed`, of more than half: for what cannot be taken back. Of two peers either may lie."""
+        known = self._newest_first
+        return known[len(known) // 2] if known else None
 
     def record(self, peer_id: str) -> PeerRecord | None:
         """What that peer says of itself; None if it is not there."""
@@ -184,9 +191,9 @@ class View:
 
     @cached_property
     def reached(self) -> int:
-        """The round of the newest state: nobody can have measured a later one."""
-        newest = max(self.peers, key=self._rank_of, default=None)
-        return newest.record.round if newest else -1
+        """The round of the agreed state: nobody can have measured a later one, whatever evaluators claim."""
+        agreed = self.agreed
+        return agreed.record.round if agreed else -1
 
     @property
     def publishers(self) -> tuple[Peer, ...]:
@@ -230,18 +237,23 @@ class View:
             "peers": [peer.to_json() for peer in self.peers],
         }
 
+    @property
+    def _newest_first(self) -> list[Peer]:
+        """The oracles at work, or else all peers, by their states."""
+        return sorted(self.at_work or self.peers, key=self._rank_of, reverse=True)
+
     @cached_property
     def _records(self) -> dict[str, PeerRecord]:
         return {peer.peer_id: peer.record for peer in self.peers}
 
     @cached_property
-    def _holders(self) -> Counter[str]:
-        return Counter(peer.record.state_digest for peer in self.peers)
+    def _holders(self) -> Counter[State]:
+        return Counter(map(_state_of, self.peers))
 
-    def _rank_of(self, peer: Peer) -> tuple[int, int, str]:
-        """Tokens, how many hold the state, and its digest, so that there are no ties."""
-        record = peer.record
-        return record.swarm_tokens, self._holders[record.state_digest], record.state_digest
+    def _rank_of(self, peer: Peer) -> tuple[int, int, State]:
+        """Tokens, how many say the same of that state, and what they say: who ties says the same."""
+        state = _state_of(peer)
+        return peer.record.swarm_tokens, self._holders[state], state
 
 
 def _newest(
@@ -256,6 +268,10 @@ def _newest(
         elif found.round == known[0].round:
             known.append(found)
     return {name: sorted(found, key=figure)[(len(found) - 1) // 2] for name, found in sorted(newest.items())}
+
+
+def _state_of(peer: Peer) -> State:
+    return peer.record.swarm_tokens, peer.record.round, peer.record.state_digest
 
 
 def _sampled_round(peer: Peer) -> int | None:

@@ -276,7 +276,7 @@ def test_unknown_is_absent(scrapes: Scrapes) -> None:
 
 def test_counter_never_falls(scrapes: Scrapes) -> None:
     """The swarm's tokens stay when the peers that held the newest state are lost."""
-    scrapes.see(peer("a", swarm_tokens=900), peer("b", swarm_tokens=600))
+    scrapes.see(peer("a", swarm_tokens=900), peer("c", swarm_tokens=900), peer("b", swarm_tokens=600))
     scrapes.see(peer("b", swarm_tokens=600))
     assert scrapes.values("dupt_swarm_tokens_total") == {MANIFEST.swarm_id: 900.0}
 
@@ -353,3 +353,17 @@ def test_hostile_names(scrapes: Scrapes) -> None:
     assert set("\r\x1b\u202e\x00") & set(text) == set()
     (name,) = scrapes.values("dupt_swarm_peer_info", "name")
     assert name == 'x"} 1�dupt_monitor_up 7�\\�[2J��'
+
+
+def test_records_without_end_take_no_series_of_others() -> None:
+    """Who has given by the ledger comes first, then oracles, whatever others' records claim."""
+    scrapes = Scrapes(max_peer_series=3)
+    honest = [peer("gave", tokens_total=5), peer("gave-more", tokens_total=1), peer("new", tokens_total=3)]
+    liars = [peer(f"e{number}", role="evaluator", tokens_total=2**61) for number in range(9)]
+    scrapes.see(*honest, *liars)
+    assert set(scrapes.values("dupt_swarm_peer_info", "peer_id")) == {each.peer_id for each in honest}
+
+    entries = [Entry("gave-more", 20, 1), Entry("gave", 10, 1), Entry("o8", 2**61, 0)]
+    scrapes.snapshot = replace(scrapes.snapshot, ledger=Ledger(0, 1, tuple(entries)))
+    scrapes.see(*honest, *liars, *(peer(f"o{number}", tokens_total=2**61) for number in range(9)))
+    assert set(scrapes.values("dupt_swarm_peer_info", "peer_id")) == {"gave", "gave-more", "o0"}

@@ -98,10 +98,18 @@ def test_floors() -> None:
 
 
 def test_a_liar_does_not_set_the_counter() -> None:
-    """One peer's claim of absurdly many tokens does not enter a counter that never falls."""
-    tally = Tally()
-    tally.add(View(1.0, (peer("a"), peer("b"), peer("liar", swarm_tokens=2**61, round=2**61))))
-    assert (tally.totals.tokens, tally.totals.round) == (900, 3)
+    """One peer's claim of absurdly many tokens does not enter a counter that never falls.
+
+    Neither beside two oracles, nor one, nor one peer while no oracle is at work.
+    """
+    liar = {"swarm_tokens": 2**61, "round": 2**61}
+    evaluator = peer("liar", role="evaluator", **liar)
+    for others in ((peer("a"), peer("b")), (peer("a"),)):
+        tally = Tally()
+        tally.add(View(1.0, (*others, peer("liar", **liar))))
+        tally.add(View(2.0, (*others, evaluator)))
+        tally.add(View(3.0, (peer("first", role="bootstrap"), evaluator)))
+        assert (tally.totals.tokens, tally.totals.round) == (900, 3)
 
 
 def test_time_of_the_round() -> None:

@@ -25,19 +25,35 @@ def test_oracles(make_peer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "expected"), [([900], 900), ([900, 600], 900), ([900, 600, 300], 600), ([9, 6, 6, 3], 6)]
+    ("tokens", "agreed", "settled"),
+    [
+        ([900], 900, 900),
+        ([900, 600], 900, 600),
+        ([900, 600, 300], 600, 600),
+        ([9, 6, 6, 3], 6, 6),
+        ([9, 6, 3, 3], 6, 3),
+    ],
 )
-def test_agreed_state(make_peer, tokens: list[int], expected: int) -> None:
-    """The newest state that half of the oracles at work have reached."""
+def test_agreed_state(make_peer, tokens: list[int], agreed: int, settled: int) -> None:
+    """The newest state that half of the oracles at work have reached, and that more than half have."""
     peers = tuple(make_peer(str(place), swarm_tokens=count) for place, count in enumerate(tokens))
-    agreed = View(1.0, peers).agreed
-    assert agreed is not None
-    assert agreed.record.swarm_tokens == expected
+    view = View(1.0, peers)
+    assert view.agreed is not None and view.settled is not None
+    assert (view.agreed.record.swarm_tokens, view.settled.record.swarm_tokens) == (agreed, settled)
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_agreed_round_among_holders_of_one_state(make_peer, place: int) -> None:
+    """One that claims a far round for the state that all hold does not set the round, whatever its id."""
+    peers = [make_peer(f"{number}", round=10**15 if number == place else 3) for number in range(4)]
+    view = View(1.0, tuple(peers))
+    assert view.agreed is not None and view.settled is not None
+    assert view.agreed.record.round == view.settled.record.round == view.reached == 3
 
 
 def test_agreed_state_of_nobody(make_peer) -> None:
     """Without peers there is none; peers that only start count when there are no others."""
-    assert View(1.0, ()).agreed is None
+    assert View(1.0, ()).agreed is View(1.0, ()).settled is None
     working = make_peer("a")
     starting = [make_peer(name, state="starting", swarm_tokens=500) for name in "bcd"]
     assert View(1.0, (working, *starting)).agreed == working
@@ -143,6 +159,18 @@ def test_evaluations(make_peer) -> None:
         "wiki": (1.2, 3),
     }
     assert View(0.0, ()).evaluations == {}
+
+
+def test_an_evaluator_does_not_say_which_round_is_reached(make_peer) -> None:
+    """Nothing counts that is of a later round than the oracles', whatever state its evaluator claims."""
+    task = {"task": "arc", "metric": "acc", "value": 0.5, "round": 3}
+    found = {"role": "evaluator", "evaluation": evaluation(1.1), "tasks": (task,)}
+    far = {"round": 10**15, "swarm_tokens": 2**61, "state_digest": B}
+    lies = {"evaluation": evaluation(0.01, round=10**15), "tasks": ({**task, "value": 1.0, "round": 10**15},)}
+    oracles = [make_peer(name, round=3) for name in "abc"]
+    view = View(0.0, (*oracles, make_peer("e", **found), make_peer("liar", **found | far | lies)))
+    assert view.evaluations["wiki"].bits_per_byte == 1.1
+    assert view.tasks["arc", "acc"].value == 0.5
 
 
 def test_evaluators_do_not_train(make_peer) -> None:

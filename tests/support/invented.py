@@ -85,7 +85,7 @@ class TrainedSwarm:
                 heldout_loss=3.5,
                 tokens_per_second=100.0 * (number + 1),
                 device="NVIDIA GeForce RTX 4090" * 2,
-                round=3 - (number == 2),
+                **({"round": 2, "swarm_tokens": 600, "state_digest": "b" * 64} if number == 2 else {}),
                 exposed=("12D3KooW" + "W" * 44,),
                 **_costs(number),
             )
