@@ -112,9 +112,9 @@ async def _chain_to(state: ReplicaState, connection: Connection) -> Chain | None
         except (CallError, ValueError, TimeoutError) as error:
             logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
             continue
-        if found is None or chain.electorate_at(0).round < found.electorate_at(0).round:
+        if found is None or chain.begins < found.begins:
             found = chain
-        if not found.electorate_at(0).round:
+        if not found.begins:
             break
     return found
 

@@ -109,7 +109,7 @@ class Watching:
         return known
 
     def _should_look_for_the_whole(self, chain: Chain) -> bool:
-        return bool(_begins(chain)) and time.monotonic() > self._looked_at + WHOLE_SECONDS
+        return bool(chain.begins) and time.monotonic() > self._looked_at + WHOLE_SECONDS
 
     async def _gone_on(self, known: Chain, seen: _Seen) -> Chain | None:
         """Ours with what came after it; None: nobody's leads on to the state."""
@@ -136,7 +136,7 @@ class Watching:
             where = (connection.exchange, peer_id, connection.manifest)
             return await chain_of(*where, seen.digest, seen.electorate)
 
-        found = await self._first_of(tell, seen, lambda chain: not _begins(chain))
+        found = await self._first_of(tell, seen, lambda chain: not chain.begins)
         if found is None:
             raise NodeError("nobody tells the links of the rounds; try again")
         return found
@@ -154,7 +154,7 @@ class Watching:
             except (CallError, ValueError, TimeoutError) as error:
                 logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
                 continue
-            if best is None or _begins(chain) < _begins(best):
+            if best is None or chain.begins < best.begins:
                 best = chain
             if is_good(chain):
                 break
@@ -173,7 +173,7 @@ class Watching:
         chain.cut(seen.digest)
         if chain.electorate != seen.electorate:
             raise ValueError("its links lead to another electorate than the state's")
-        counts_tokens = self._connection.manifest.rounds.exchange == "share" and not _begins(chain)
+        counts_tokens = self._connection.manifest.rounds.exchange == "share" and not chain.begins
         if counts_tokens and sum(counted_in(chain.links).values()) != seen.tokens:
             raise ValueError("its links count other tokens than the state")
 
@@ -187,7 +187,3 @@ class Watching:
     def _follow(self, chain: Chain, records: Sequence[LinkRecord]) -> None:
         """Runs in a thread: signatures are checked."""
         chain.follow([record.link(self._words) for record in records])
-
-
-def _begins(chain: Chain) -> int:
-    return chain.electorate_at(0).round

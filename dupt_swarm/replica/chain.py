@@ -46,9 +46,10 @@ class Chain:
     def __contains__(self, state: object) -> bool:
         return state in self._places
 
-    def electorate_at(self, place: int) -> Electorate:
-        """That of the state after so many links."""
-        return self._electorates[place]
+    @property
+    def begins(self) -> int:
+        """The round of the state `first`; 0: the chain is whole."""
+        return self._electorates[0].round
 
     def electorate_of(self, state: str) -> Electorate:
         """That of a state.
@@ -121,22 +122,12 @@ class Chain:
         """
         if not links:
             return []
-        if links[0].state not in self._places:
-            raise ValueError("links from a state that we do not know")
-        place, first = self._places[links[0].state], 0
-        electorate = self._electorates[place]
-        while (
-            first < len(links) and place < len(self.links) and links[first].after == self.links[place].after
-        ):
-            links[first].check(electorate)
-            if links[first].state != self.links[place].state:
-                raise ValueError("links that do not follow from one another")
-            if links[first].choice.weak and links[first].choice == self.links[place].choice:
-                self.links[place] = self.links[place].joined(links[first], electorate.members)
-            place, first = place + 1, first + 1
-            electorate = self._electorates[place]
-        theirs = links[first:]
-        electorates = _verified(theirs, self._state_at(place), electorate)
+        start = links[0].state
+        self.electorate_of(start)  # refuses a state that is none of ours
+        shared = self._verify_shared(links, self._places[start])
+        place, theirs = self._places[start] + shared, links[shared:]
+        state, electorate = self._state_at(place), self._electorates[place]
+        electorates = _verified(theirs, state, electorate)
         if not theirs:
             return []
         lost = self.links[place:]
@@ -144,13 +135,28 @@ class Chain:
             is_final = len(lost) > (FINAL_ROUNDS if electorate.members else FINAL_FIRST_ROUNDS)
             if is_final or theirs[0].worth(electorate) <= lost[0].worth(electorate):
                 return []
-        for each in lost:
-            del self._places[each.after]
-        self.links[place:] = theirs
-        self._electorates[place + 1 :] = electorates
-        for number, each in enumerate(theirs, place + 1):
-            self._places[each.after] = number
+        self.cut(state)
+        self.links += theirs
+        self._electorates += electorates
+        self._places |= {each.after: number for number, each in enumerate(theirs, place + 1)}
         return lost
+
+    def _verify_shared(self, links: Sequence[Link], place: int) -> int:
+        """Verify those of ``links`` that lead where ours from ``place`` on lead, and say how many these are.
+
+        What more of the electorate have signed for a weak one is added to ours.
+        """
+        ours = self.links[place:]
+        for number, (theirs, own) in enumerate(zip(links, ours, strict=False)):
+            if theirs.after != own.after:
+                return number
+            electorate = self._electorates[place + number]
+            theirs.check(electorate)
+            if theirs.state != own.state:
+                raise ValueError("links that do not follow from one another")
+            if theirs.choice.weak and theirs.choice == own.choice:
+                self.links[place + number] = own.joined(theirs, electorate.members)
+        return min(len(links), len(ours))
 
 
 def counted_in(links: Iterable[Link]) -> dict[str, int]:

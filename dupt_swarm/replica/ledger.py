@@ -114,7 +114,7 @@ class Bookkeeping:
         """What is to be counted of a ``chain``, which may be changed afterwards."""
         more = chain.between(self._head, chain.head) if chain.first == self._first else None
         links = [*chain.links] if more is None else more
-        return Uncounted(chain.first, chain.electorate_at(0).round, chain.head, links, anew=more is None)
+        return Uncounted(chain.first, chain.begins, chain.head, links, anew=more is None)
 
     def count(self, found: Uncounted) -> Ledger:
         """What the links say."""

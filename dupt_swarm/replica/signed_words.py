@@ -314,8 +314,8 @@ class BeginningRecord(Line):
     @classmethod
     def of(cls, chain: Chain) -> BeginningRecord:
         """That of ``chain``."""
-        first = chain.electorate_at(0)
-        return cls(round=first.round, first=chain.first, electorate=first.to_json())
+        electorate = chain.electorate_of(chain.first)
+        return cls(round=chain.begins, first=chain.first, electorate=electorate.to_json())
 
     @property
     def chain(self) -> Chain:

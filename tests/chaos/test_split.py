@@ -117,7 +117,7 @@ def digests(states: set[tuple[int, str]]) -> set[str]:
 def most_brought(peer: PeerProcess, maker: str, round: int) -> int:
     """The most tokens of a contribution of the maker after that round, as a peer's chain says."""
     chain = chain_of(peer)
-    later = chain.links[max(0, round - chain.electorate_at(0).round) :]
+    later = chain.links[max(0, round - chain.begins) :]
     brought = [each.tokens for link in later for each in link.choice.brought if each.maker == maker]
     return max(brought, default=0)
 
@@ -130,7 +130,7 @@ def brought_by(links: Iterable[Link]) -> set[Brought]:
 def has_contributed_as_the_chain_says(peer: PeerProcess) -> bool:
     """Whether the tokens are the same, where both are up to date."""
     told, chain = peer.events("state")[-1], chain_of(peer)
-    counted = counted_in(chain.links[: told["round"] - chain.electorate_at(0).round])
+    counted = counted_in(chain.links[: told["round"] - chain.begins])
     return chain.head == told["digest"] and counted.get(peer.joined()["peer_id"], 0) == told["contributed"]
 
 

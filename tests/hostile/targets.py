@@ -465,8 +465,8 @@ def _check_chain(chain: Chain) -> None:
     """It leads from each of its states to the next, and each has an electorate that others read."""
     assert chain.head in chain
     assert [*chain.since([chain.first])] == chain.links
-    for place, link in enumerate(chain.links, 1):
-        electorate = chain.electorate_at(place)
+    for link in chain.links:
+        electorate = chain.electorate_of(link.after)
         assert chain.from_state(link.state) is link
         assert Electorate.parse(electorate.round, electorate.to_json()) == electorate
 

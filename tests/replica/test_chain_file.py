@@ -59,7 +59,7 @@ def test_what_is_kept(file, kept) -> None:
     """All links with their signatures, the electorate of each state, and a line for each."""
     chain = again(file, kept)
     assert (chain.first, chain.links) == (kept.states[0].digest, kept.links)
-    assert [chain.electorate_at(place) for place in range(ROUNDS + 1)] == [
+    assert [chain.electorate_of(state.digest) for state in kept.states] == [
         state.electorate for state in kept.states
     ]
     signed = [[each.signed for each in (*link.leaves, *link.acceptances)] for link in chain.links]
@@ -78,8 +78,8 @@ def test_what_a_link_takes_in_memory(file, kept, monkeypatch) -> None:
         assert {id(each.after) for each in link.acceptances} == {id(link.after)}
     makers = [each.maker for link in chain.links for each in link.choice.brought]
     assert len(set(map(id, makers))) == len(set(makers)) == len(KEYS)
-    for place in range(1 + ROUNDS):
-        assert set(vars(chain.electorate_at(place))) == {"round", "services"}
+    for state in states_of(chain):
+        assert set(vars(chain.electorate_of(state))) == {"round", "services"}
 
 
 def test_links_are_read_batch_by_batch(file, kept, monkeypatch) -> None:

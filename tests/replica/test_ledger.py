@@ -102,7 +102,7 @@ def test_a_chain_that_begins_later_says_so() -> None:
     """Who has joined counts what came since; when the past is known, all of it."""
     past, later = links({"ada": 10}, {"ada": 10}), {"ada": 10, "bob": 2}
     whole = chain_of([*past, *links(later, first=past[-1].after)])
-    part = Chain(past[-1].after, whole.electorate_at(2))
+    part = Chain(past[-1].after, whole.electorate_of(past[-1].after))
     part.follow(whole.links[2:])
     keeping = Bookkeeping()
     assert keeping.read(part) == Ledger(

@@ -42,7 +42,7 @@ class Past:
 
     async def learn(self) -> None:
         """Ask one after the other, until all links since round 0 are known."""
-        while self._history.chain.electorate_at(0).round:
+        while self._history.chain.begins:
             others = self._others()
             if others:
                 await self._ask(others[0].peer_id)
@@ -63,7 +63,8 @@ class Past:
         useful = False
         try:
             past = await chain_of(
-                *(self._exchange, peer_id, self._manifest, ours.first, ours.electorate_at(0)), whole=True
+                *(self._exchange, peer_id, self._manifest, ours.first, ours.electorate_of(ours.first)),
+                whole=True,
             )
             await self._history.begin(past)
             useful = True

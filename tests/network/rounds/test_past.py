@@ -255,11 +255,13 @@ def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
         ours = newcomer.history.chain
         for digest in ("", kept.states[0].digest):
             named = kept.manifest.model_copy(update={"initial_digest": digest})
-            given = (newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_at(0))
+            given = (newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_of(ours.first))
             assert (await chain_of(*given, whole=True)).links == kept.links[:JOINED]
         named = kept.manifest.model_copy(update={"initial_digest": "1" * 64})
         with pytest.raises(ValueError, match="another state than the manifest names"):
-            await chain_of(newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_at(0))
+            await chain_of(
+                newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_of(ours.first)
+            )
 
     joined(scenario, chain.since, chain)
 
