@@ -26,6 +26,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.judge import GROUPS, accepts
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.first_state import first_state
+from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, bounded_of_shared, contribution_form
@@ -129,8 +130,9 @@ class Swarm:
         contributions = []
         for place, (data, tokens) in enumerate(zip(sent, weights, strict=True)):
             blob = form.build(Claim(before.round, before.digest, tokens, str(place)), data)
-            contributions.append(Measured(blob, tokens, measure(blob, form)))
-        bounded, counted = bounded_of_shared(self.manifest, contributions, form)
+            brought = Brought(str(place), blob.digest, tokens)
+            contributions.append(Measured(brought, blob, measure(blob, form)))
+        bounded, counted = bounded_of_shared(self.manifest, before, contributions, form)
         rule = ALL_RULES[self.siege.rule]()
         for place, part in enumerate(rule.average(bounded)):
             following.take(place, part)

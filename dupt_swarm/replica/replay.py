@@ -6,18 +6,18 @@ The round itself, whoever catches up, and whoever audits compute it by what is h
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import FULL, Bounded, Weighting, build_rule, keep_norms, weightings
+from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms, weightings
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
-from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.link import Brought, Link
 from dupt_swarm.replica.next_state import NextState, Take
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
@@ -28,16 +28,14 @@ class Measured:
     """A contribution, checked against what its maker signed.
 
     Attributes:
+        brought: what its maker states.
         blob: its encoded values.
-        tokens: those that it stands for.
         measure: what `measure` finds, which may be known before the others are there.
-        weighting: for how much it counts; see `weightings`.
     """
 
+    brought: Brought
     blob: Blob
-    tokens: int
     measure: Measure
-    weighting: Weighting = FULL
 
 
 @dataclass(frozen=True)
@@ -46,12 +44,12 @@ class Counted:
 
     Attributes:
         tokens: those that its average stands for.
-        places: of the contributions that are in it, in the order in which they were given.
+        makers: ids of those whose contributions are in it, in the order in which they were given.
         rejected: how many contributions were left out of it, by reason.
     """
 
     tokens: int
-    places: tuple[int, ...]
+    makers: tuple[str, ...]
     rejected: Counter[str]
 
 
@@ -67,32 +65,21 @@ def average_form(manifest: Manifest, numel: int) -> Form:
     return Form(AVERAGE, encoding.average, build_codec(encoding.average, encoding), numel)
 
 
-def with_standings(
-    contributions: Sequence[tuple[Blob, int, Measure]],
-    makers: Sequence[str],
-    electorate: Container[str],
-    state: str,
-) -> list[Measured]:
-    """Contributions with the tokens that each stands for, and with how much it counts; see `weightings`."""
-    counts = weightings(makers, electorate, state)
-    return [Measured(*each, count) for each, count in zip(contributions, counts, strict=True)]
-
-
 def average_of_shared(
-    manifest: Manifest, contributions: Sequence[Measured], form: Form, take: Take
+    manifest: Manifest, before: ReplicaState, contributions: Sequence[Measured], form: Form, take: Take
 ) -> Counted:
     """What the manifest's rule makes of whole contributions; see `bounded_of_shared`.
 
     ``take`` gets the average, part by part.
     """
-    bounded, counted = bounded_of_shared(manifest, contributions, form)
+    bounded, counted = bounded_of_shared(manifest, before, contributions, form)
     for number, part in enumerate(build_rule(manifest.aggregation).average(bounded)):
         take(number, part)
     return counted
 
 
 def bounded_of_shared(
-    manifest: Manifest, contributions: Sequence[Measured], form: Form
+    manifest: Manifest, before: ReplicaState, contributions: Sequence[Measured], form: Form
 ) -> tuple[Bounded, Counted]:
     """What a rule makes an average of: whole contributions, without those that are unsound.
 
@@ -101,18 +88,21 @@ def bounded_of_shared(
 
     Args:
         manifest: of the swarm.
+        before: the state before the round, from which follows for how much each counts; see `weightings`.
         contributions: in the agreed order.
         form: of all.
 
     Raises:
         ValueError: none is sound.
     """
+    makers = [each.brought.maker for each in contributions]
+    counts = dict(zip(makers, weightings(makers, before.electorate, before.digest), strict=True))
     usable = [each for each in contributions if not each.measure.reason]
     if not usable:
         raise ValueError("no contribution of the round is sound")
     moving = [each for each in usable if each.measure.norm] or usable
-    norms, weights = [each.measure.norm for each in moving], [float(each.tokens) for each in moving]
-    judges = [place for place, each in enumerate(moving) if each.weighting.judges]
+    norms, weights = [each.measure.norm for each in moving], [float(each.brought.tokens) for each in moving]
+    judges = [place for place, each in enumerate(moving) if counts[each.brought.maker].judges]
     keep = keep_norms(norms, weights, manifest.limits.max_norm_ratio, judges=judges)
     sound = [each for each, kept in zip(moving, keep, strict=True) if kept]
 
@@ -122,16 +112,13 @@ def bounded_of_shared(
     bounded = Bounded.of(
         parts,
         [each.measure.norm for each in sound],
-        [float(each.tokens) for each in sound],
-        [each.weighting for each in sound],
+        [float(each.brought.tokens) for each in sound],
+        [counts[each.brought.maker] for each in sound],
     )
     rejected = Counter(each.measure.reason for each in contributions if each.measure.reason)
-    rejected += Counter(
-        zeros=len(usable) - len(moving),
-        norm=keep.count(False),
-    )
-    places = tuple(place for place, each in enumerate(contributions) if any(each is one for one in sound))
-    return bounded, Counted(sum(each.tokens for each in sound), places, rejected)
+    rejected += Counter(zeros=len(usable) - len(moving), norm=keep.count(False))
+    tokens = sum(each.brought.tokens for each in sound)
+    return bounded, Counted(tokens, tuple(each.brought.maker for each in sound), rejected)
 
 
 def form_of_inputs(manifest: Manifest, numel: int) -> Form:
@@ -199,12 +186,10 @@ def _average_of_contributions(
 ) -> tuple[int, Sequence[str]]:
     """Tokens of the average, and whose contributions are in it."""
     form = contribution_form(manifest, state.anchor.numel())
-    inputs = [(blobs[each.digest], each.tokens) for each in link.choice.brought]
-    contributions = [(blob, tokens, measure(blob, form)) for blob, tokens in inputs]
-    makers = link.choice.makers
-    measured = with_standings(contributions, makers, state.electorate, state.digest)
-    counted = average_of_shared(manifest, measured, form, take)
-    return counted.tokens, [makers[place] for place in counted.places]
+    inputs = [(each, blobs[each.digest]) for each in link.choice.brought]
+    contributions = [Measured(brought, blob, measure(blob, form)) for brought, blob in inputs]
+    counted = average_of_shared(manifest, state, contributions, form, take)
+    return counted.tokens, counted.makers
 
 
 def _whole_average(

@@ -86,16 +86,17 @@ def link_of(
     state: ReplicaState, blobs: list[Blob], left: tuple[str, ...] = (), *, weak: bool = False
 ) -> Link:
     """One that leaves ``state`` by these contributions, signed by nobody."""
-    brought = [
-        Brought(maker, blob.digest, blob.index.header["tokens"])
-        for maker, blob in zip(MAKERS, blobs, strict=False)
-    ]
-    choice, after = Choice(tuple(brought), left, weak), "0" * 64
+    choice, after = Choice(tuple(map(brought_by, blobs)), left, weak), "0" * 64
     return Link(state.digest, 0, choice, after, (), (Acceptance("a", state.digest, 0, choice.id, after),))
 
 
+def brought_by(blob: Blob) -> Brought:
+    """What its maker states of it."""
+    return Brought(blob.index.header["maker"], blob.digest, blob.index.header["tokens"])
+
+
 def measured(blobs: list[Blob], form: Form) -> list[Measured]:
-    return [Measured(blob, blob.index.header["tokens"], measure(blob, form)) for blob in blobs]
+    return [Measured(brought_by(blob), blob, measure(blob, form)) for blob in blobs]
 
 
 def held(blobs: list[Blob]) -> dict[str, Blob]:
@@ -120,11 +121,11 @@ def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
     blobs = blobs_of(form, state, [*values[:2], values[2] * 1000]) + blobs_of(form, state, [nan])
     contributions = measured(blobs, form)
     mean = Collected()
-    counted = average_of_shared(manifest, contributions, form, mean.take)
+    counted = average_of_shared(manifest, state, contributions, form, mean.take)
     assert torch.equal(mean.values, values[0] * np.float32(3 / 5) + values[1] * np.float32(2 / 5))
     assert (counted.tokens, counted.rejected) == (5, {"not_finite": 1, "norm": 1})
     with pytest.raises(ValueError, match="no contribution of the round is sound"):
-        average_of_shared(manifest, contributions[3:], form, mean.take)
+        average_of_shared(manifest, state, contributions[3:], form, mean.take)
 
 
 def test_zeros_count_for_nothing(manifest, state, values) -> None:
@@ -138,11 +139,11 @@ def test_zeros_count_for_nothing(manifest, state, values) -> None:
         ]
     ]
     mean = Collected()
-    counted = average_of_shared(manifest, measured(blobs, form), form, mean.take)
+    counted = average_of_shared(manifest, state, measured(blobs, form), form, mean.take)
     assert torch.equal(mean.values, values[0])
     assert (counted.tokens, counted.rejected) == (8, {"zeros": 3})
     none = Collected()
-    assert average_of_shared(manifest, measured(blobs[2:], form), form, none.take).tokens == 15 + 22
+    assert average_of_shared(manifest, state, measured(blobs[2:], form), form, none.take).tokens == 15 + 22
     assert torch.equal(none.values, nothing)
 
 
@@ -154,15 +155,13 @@ def test_a_round_computed_again_has_the_same_digest(make_manifest, state, values
     blobs = blobs_of(form, state, [values[0], values[1] * 2, values[2] * -3])
     following = NextState(build_outer(manifest), state)
     measures = {blob.digest: measure(blob, form) for blob in reversed(blobs)}
-    contributions = [Measured(blob, blob.index.header["tokens"], measures[blob.digest]) for blob in blobs]
-    counted = average_of_shared(manifest, contributions, form, following.take)
+    contributions = [Measured(brought_by(blob), blob, measures[blob.digest]) for blob in blobs]
+    counted = average_of_shared(manifest, state, contributions, form, following.take)
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 2)
     again = replay(manifest, state, link_of(state, blobs), held(blobs))
     torch.set_num_threads(threads)
-    assert (
-        again.digest == following.finish(counted.tokens, [MAKERS[place] for place in counted.places]).digest
-    )
+    assert again.digest == following.finish(counted.tokens, counted.makers).digest
 
 
 def test_bytes_that_no_codec_wrote() -> None:

@@ -23,7 +23,7 @@ from dupt_swarm.replica.codec import check_size
 from dupt_swarm.replica.contribution import Claim, Measure, measure
 from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.next_state import NextState
-from dupt_swarm.replica.replay import average_of_shared, contribution_form, with_standings
+from dupt_swarm.replica.replay import Measured, average_of_shared, contribution_form
 from dupt_swarm.replica.state import ReplicaState
 
 MEMBERS_AT_ONCE, ANY_AT_ONCE = 3, 2  # strangers may be slow on purpose
@@ -96,23 +96,17 @@ class Share:
 
     async def average(self, following: NextState, choice: Choice) -> Averaged:
         """See `RoundExchange`."""
-        before = following.before
         blobs = {each.digest: self._held(each.digest) for each in choice.brought}
         measuring = [asyncio.shield(self._measuring(each)) for each in blobs.values()]
         measures = await asyncio.gather(*measuring)
         contributions = [
-            (blobs[each.digest], each.tokens, found)
+            Measured(each, blobs[each.digest], found)
             for each, found in zip(choice.brought, measures, strict=True)
         ]
         counted = await asyncio.to_thread(
-            average_of_shared,
-            self._manifest,
-            with_standings(contributions, choice.makers, before.electorate, before.digest),
-            self._form,
-            following.take,
+            average_of_shared, self._manifest, following.before, contributions, self._form, following.take
         )
-        makers = tuple(choice.makers[place] for place in counted.places)
-        return Averaged(counted.tokens, makers, blobs, counted.rejected)
+        return Averaged(counted.tokens, counted.makers, blobs, counted.rejected)
 
     def _held(self, digest: str) -> Blob:
         blob = self._shelf.get(digest)
