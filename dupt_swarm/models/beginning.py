@@ -14,7 +14,7 @@ from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.saved_model import TOKENIZER_FILE, SavedModel
-from dupt_swarm.presets import load_continuing, load_finetuning
+from dupt_swarm.presets import load_beginning
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -62,7 +62,7 @@ def begin_language(base: SavedModel, *, name: str, seed: int) -> tuple[Manifest,
             f"{base.folder}: the model has learnt a task ({base.manifest.objective.kind}); begin from one of "
             "language, or say which task a swarm is to learn"
         )
-    preset = load_continuing(base.manifest.model.context_length)
+    preset = load_beginning("continue", base.manifest.model.context_length)
     manifest = base.manifest.changed({**preset, "name": name, "seed": seed, "initial_digest": "", **NEW})
     return begin(manifest, list(base.build(torch.device("cpu")).parameters()))
 
@@ -92,6 +92,6 @@ def write_beginning(path: Path, manifest: Manifest, tokenizer: Tokenizer, state:
 
 def _finetuning(manifest: Manifest, name: str, seed: int) -> Manifest:
     """``manifest`` with the optimisation of a fine-tuning; it keeps its model, encoding and time limits."""
-    preset = load_finetuning(manifest.model.context_length)
+    preset = load_beginning("finetune", manifest.model.context_length)
     rounds = manifest.rounds.model_dump() | preset["rounds"]
     return manifest.changed({**preset, "rounds": rounds, "name": name, "seed": seed, **NEW})

@@ -35,7 +35,7 @@ from dupt_swarm.manifest.explain import explain_invalid
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
 from dupt_swarm.manifest.tables import LANGUAGE, MASKED
-from dupt_swarm.presets import load_continuing
+from dupt_swarm.presets import load_beginning
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state, save_state
@@ -286,7 +286,7 @@ def load_foreign(folder: Path) -> SavedModel:
         "objective": _objective(found, tokenizer),
     }
     try:
-        manifest = Manifest.model_validate(load_continuing(found.model.context_length) | tables)
+        manifest = Manifest.model_validate(load_beginning("continue", found.model.context_length) | tables)
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, str(folder))) from error
     state = first_state(manifest, found.parameters)

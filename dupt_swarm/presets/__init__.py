@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -54,14 +54,12 @@ def load_preset(preset: str, size: str | None = None) -> dict[str, Any]:
     return tables
 
 
-def load_finetuning(context_length: int) -> dict[str, Any]:
-    """The tables of a fine-tuning's optimisation, for a model of this context."""
-    return _in_tokens(_read("finetune"), context_length)
-
-
-def load_continuing(context_length: int) -> dict[str, Any]:
-    """The tables of training on from a pretrained model, for a model of this context."""
-    return _in_tokens(_read("continue"), context_length)
+def load_beginning(name: Literal["continue", "finetune"], context_length: int) -> dict[str, Any]:
+    """The tables with which a model of this context is trained on, or fine-tuned: all but the model's."""
+    tables = _read(name)
+    for key in ("tokens_per_step", "tokens_per_round"):
+        tables["rounds"][key] *= context_length  # which the file counts in sequences
+    return tables
 
 
 def manifest_from_preset(
@@ -75,13 +73,6 @@ def manifest_from_preset(
         return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
     except ValidationError as error:
         raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
-
-
-def _in_tokens(tables: dict[str, Any], context_length: int) -> dict[str, Any]:
-    """The preset with tokens in `rounds`, which counts sequences of so many."""
-    for key in ("tokens_per_step", "tokens_per_round"):
-        tables["rounds"][key] *= context_length
-    return tables
 
 
 def _read(name: str) -> dict[str, Any]:
