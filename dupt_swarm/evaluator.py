@@ -243,14 +243,14 @@ class Sampler:
         self._sampling = Sampling(settings.sample_tokens, temperature=TEMPERATURE, top_k=TOP_K, seed=SEED)
 
     def sample(self, model: GPT) -> SampleRecord:
-        """What ``model`` writes, as far as there is room for it."""
+        """What ``model`` writes, as far as there is room for it, in whole characters."""
         prompt, text = harmless(self._prompt), ""
         room = SAMPLE_BYTES_MAX - len(prompt.encode())
         for piece in continue_text(model, self._tokenizer, self._prompt, self._sampling):
             text += harmless(piece)
             if len(text.encode()) > room or self._stopping.is_set():
                 break
-        return SampleRecord(prompt=prompt, text=cut(text, room))
+        return SampleRecord(prompt=prompt, text=text.encode()[:room].decode(errors="ignore"))
 
 
 def check_prompt(settings: EvaluatorSettings) -> None:
@@ -273,8 +273,3 @@ def check_prompt(settings: EvaluatorSettings) -> None:
 def harmless(text: str) -> str:
     """``text`` without control characters and changes of direction; see `printable`."""
     return "".join(filter(is_harmless, text))
-
-
-def cut(text: str, size: int) -> str:
-    """The beginning of ``text`` that has at most ``size`` bytes, in whole characters."""
-    return text.encode()[:size].decode(errors="ignore")

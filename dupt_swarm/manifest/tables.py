@@ -145,7 +145,7 @@ class Objective(Table):
 
     @property
     def unit(self) -> str:
-        """Of its loss, for people."""
+        """The unit of its loss, for people."""
         return "nats per example" if self.supervised else "nats per token"
 
     @property

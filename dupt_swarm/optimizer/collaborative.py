@@ -177,10 +177,10 @@ class CollaborativeOptimizer(optim.Optimizer):
         before = self._swarm.state
         with self._costs.waiting():
             adopted = self._swarm.adopt()
-            lost, origin = _read(adopted.lost)
+            lost, origin = _read_origin(adopted.lost)
         most = int(self._manifest.weight_limit(adopted.state.round))
-        met = self._contribution.meet(before, replace(adopted, lost=lost), self._swarm.peer_id, most)
-        self._obey(met, lost, origin)
+        outcome = self._contribution.meet(before, replace(adopted, lost=lost), self._swarm.peer_id, most)
+        self._apply(outcome, lost, origin)
         if adopted.state != before:
             self._begin_round()
         return True
@@ -214,7 +214,7 @@ class CollaborativeOptimizer(optim.Optimizer):
             return
         with self._costs.waiting():
             self.last_round = result = self._ending.result(meanwhile=self._judge_candidate)
-        self._obey(self._contribution.end(result, time.monotonic(), self._due.seconds))
+        self._apply(self._contribution.end(result, time.monotonic(), self._due.seconds))
         if result.state is not None:
             self.rounds_done += 1
             self._begin_round()
@@ -266,20 +266,22 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _end_round(self) -> None:
         alone = not self._due.companions(self._contribution)
-        sending = self._contribution.send()
-        self._obey(sending)
-        tokens, anew = self._contribution.sent_tokens, Order.CONTRIBUTE in sending
-        self._ending.begin(tokens, anew=anew)
+        outcome = self._contribution.send()
+        self._apply(outcome)
+        self._ending.begin(self._contribution.sent_tokens, anew=outcome[1] is Order.CONTRIBUTE)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if alone or not self._manifest.rounds.overlap:
             self.settle()
 
-    def _obey(
+    def _apply(
         self, outcome: tuple[Contribution, Order], lost: Lost | None = None, origin: Tensor | None = None
     ) -> None:
-        """Do with the parameters, and with what encoding has lost, what has become of the contribution.
+        """Apply the contribution's outcome to the parameters and to error feedback.
 
-        ``lost`` is what was lost with a branch, learnt from the anchor ``origin`` on.
+        Args:
+            outcome: the contribution as it is now, and what to do about it.
+            lost: what was lost with a branch that was left, if one was.
+            origin: the anchor from which that was learnt: fp32 ``[numel]``.
         """
         before, (self._contribution, order) = self._contribution, outcome
         with self._costs.holding_up():
@@ -296,12 +298,11 @@ class CollaborativeOptimizer(optim.Optimizer):
                     assert lost is not None and origin is not None
                     self._feedback.drop()
                     again = self._contribution.tokens - before.tokens
-                    part = again / lost.since
                     logger.warning(
                         "the swarm has left our branch: of %d tokens there we bring %d again",
                         *(lost.since, again),
                     )
-                    self._strategy.bring_back(self._swarm.anchor, origin, part)
+                    self._strategy.bring_back(self._swarm.anchor, origin, again / lost.since)
                 case Order.DISCARD:
                     self._feedback.forget()
                     self._strategy.discard()
@@ -327,8 +328,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         self._swarm.publish(progress | self._costs.update(), now=now)
 
 
-def _read(lost: Lost | None) -> tuple[Lost | None, Tensor | None]:
-    """The same, and the anchor from which it was learnt, if that can be read."""
+def _read_origin(lost: Lost | None) -> tuple[Lost | None, Tensor | None]:
+    """What was ``lost``, and the anchor from which it was learnt; where that cannot be read, without it."""
     if lost is None or lost.origin is None:
         return lost, None
     try:

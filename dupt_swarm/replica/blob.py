@@ -96,7 +96,7 @@ class Blob:
     def hashed(
         cls, header: dict[str, Any], sections: Sequence[bytes | memoryview], chunk_sha256: Sequence[bytes]
     ) -> Blob:
-        """The same, where the hash of every chunk is known."""
+        """The blob of ``sections``, where the hash of every chunk is known."""
         views = tuple(memoryview(section).cast("B") for section in sections)
         return cls(Index(header, tuple(len(view) for view in views), tuple(chunk_sha256)), views)
 

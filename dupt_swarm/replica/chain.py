@@ -40,7 +40,7 @@ class Chain:
 
     @property
     def electorate(self) -> Electorate:
-        """Of the last state."""
+        """That of the last state."""
         return self._electorates[-1]
 
     def __contains__(self, state: object) -> bool:
@@ -52,17 +52,17 @@ class Chain:
         return self._electorates[0].round
 
     def electorate_of(self, state: str) -> Electorate:
-        """That of a state.
+        """That of ``state``.
 
         Raises:
-            ValueError: it is none of this chain.
+            ValueError: that is none of this chain.
         """
         if state not in self._places:
             raise ValueError("links from a state that we do not know")
         return self._electorates[self._places[state]]
 
     def copied_from(self, state: str) -> Chain:
-        """The part of it that begins with ``state``, to be changed by itself."""
+        """A copy of the part that begins with ``state``."""
         place = self._places[state]
         found = Chain(state, self._electorates[place])
         found.links, found._electorates = self.links[place:], self._electorates[place:]

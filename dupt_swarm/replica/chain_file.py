@@ -29,14 +29,14 @@ def beginning_in(path: Path) -> BeginningRecord:
 
 
 class ChainFile:
-    """That of one peer. Its first line says where the chain begins: round, digest and electorate.
+    """The chain of one peer. The first line says where it begins: round, digest and electorate.
 
     Attributes:
         torn: whether the last line that was read had not been written to its end.
     """
 
     def __init__(self, path: Path, words: Words) -> None:
-        """``words`` reads those of the links."""
+        """``words`` reads what was signed for the links."""
         self.path, self._words = path, words
         self.torn = False
 
@@ -76,7 +76,7 @@ class ChainFile:
         return LinkRecord.parse(line).link(self._words)
 
     def write(self, chain: Chain) -> None:
-        """The whole of it.
+        """Write ``chain`` in place of what is there.
 
         Raises:
             FileError: it cannot be written.
@@ -91,7 +91,7 @@ class ChainFile:
         write_atomically(self.path, write)
 
     def append(self, links: Sequence[Link]) -> None:
-        """What has come to it.
+        """Add ``links`` to what is there.
 
         Raises:
             OSError: it cannot be written.

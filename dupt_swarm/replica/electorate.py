@@ -69,7 +69,7 @@ class Electorate:
     def after(
         self, counted: Collection[str], left: Collection[str] = (), *, weak: bool = False
     ) -> Electorate:
-        """That of the state which follows by a round in which the contributions of ``counted`` counted.
+        """The electorate of the state that follows by a round in which contributions of ``counted`` counted.
 
         Args:
             counted: ids of their makers.

@@ -55,7 +55,7 @@ class Ledger:
 
     @cached_property
     def tokens(self) -> int:
-        """Of all together."""
+        """The tokens of all together."""
         return sum(entry.tokens for entry in self.entries)
 
     @cached_property
@@ -64,7 +64,7 @@ class Ledger:
         return sum(entry.rounds > 0 for entry in self.entries)
 
     def place(self, peer_id: str) -> int | None:
-        """That of a peer, from 1; None: nothing of it has counted."""
+        """The rank of a peer, from 1; None: nothing of it has counted."""
         places = (place for place, entry in enumerate(self.entries, 1) if entry.peer_id == peer_id)
         place = next(places, None)
         return None if place is None or place > self.contributors else place
@@ -117,7 +117,7 @@ class Bookkeeping:
         return Uncounted(chain.first, chain.begins, chain.head, links, anew=more is None)
 
     def count(self, found: Uncounted) -> Ledger:
-        """What the links say."""
+        """Count the links; the ledger that includes them."""
         if found.anew:
             self._entries, self._round, self._weak = {}, found.begins, 0
         for link in found.links:
@@ -130,7 +130,7 @@ class Bookkeeping:
         return Ledger(found.begins, self._round, tuple(ordered), self._weak)
 
     def read(self, chain: Chain) -> Ledger:
-        """Both at once."""
+        """`look` and `count` at once."""
         return self.count(self.look(chain))
 
     def _add(self, link: Link) -> None:

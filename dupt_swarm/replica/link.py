@@ -53,14 +53,14 @@ class Choice:
 
     @cached_property
     def id(self) -> str:
-        """Names it."""
+        """SHA-256 of it, hexadecimal: what acceptances name it by."""
         rows = [f"{each.maker} {each.digest} {each.tokens}" for each in self.brought]
         text = "\n".join([*rows, " ".join(self.left), str(self.weak)])
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def makers(self) -> tuple[str, ...]:
-        """Of the contributions."""
+        """Ids of those who have made the contributions."""
         return tuple(each.maker for each in self.brought)
 
 
@@ -111,7 +111,7 @@ class Promise(Word):
 
 @dataclass(frozen=True, slots=True)
 class Proposal(Word):
-    """Of the ballot's coordinator.
+    """What the ballot's coordinator proposes.
 
     Attributes:
         choice: what it proposes.
@@ -125,18 +125,18 @@ class Proposal(Word):
 
     @property
     def leaves(self) -> tuple[Promise, ...]:
-        """Of those who have left."""
+        """The promises of those who have left."""
         return tuple(each for each in self.promises if each.leaves)
 
     @property
     def left(self) -> frozenset[str]:
-        """Their ids."""
+        """Ids of those who have left."""
         return frozenset(each.maker for each in self.leaves)
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance(Word):
-    """Of a proposal, by one who has computed the state that follows, and judged it.
+    """To accept a proposal, by one who has computed the state that follows, and judged it.
 
     Attributes:
         choice: its id.
@@ -152,7 +152,7 @@ class Acceptance(Word):
 
     @property
     def accepted(self) -> Accepted:
-        """What."""
+        """What it accepts, without its maker."""
         return Accepted(self.ballot, self.choice, self.after)
 
     @property
@@ -190,7 +190,7 @@ class Link:
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """Ids of those who have made them."""
+        """Ids of those whose contributions are in the state that follows."""
         return tuple(each.maker for each in self.counting)
 
     @property
@@ -204,7 +204,7 @@ class Link:
         return self.after, self.dropped
 
     def electorate(self, before: Electorate) -> Electorate:
-        """That of the state that follows."""
+        """The electorate of the state that follows, from the one of the state before."""
         return before.after(self.counted, self.choice.left, weak=self.choice.weak)
 
     @property
@@ -223,7 +223,7 @@ class Link:
         return *self.leaves, *self.acceptances
 
     def joined(self, other: Link, members: Collection[str]) -> Link:
-        """This one with what else these members have signed for the same weak link."""
+        """This weak link, with what else ``members`` have signed for it in ``other``, if that is alike."""
         if other.outcome != self.outcome:
             return self
         more = [each for each in other.acceptances if each.maker in members and each.maker not in self.makers]
@@ -320,7 +320,7 @@ def _with_bases(proposal: Proposal) -> Iterator[Proposal]:
 
 
 def _check_one(proposal: Proposal, electorate: Electorate) -> None:
-    """The same, as if its basis had been checked."""
+    """Check one proposal, taking the one that binds it as checked."""
     choice, promises, left = proposal.choice, proposal.promises, proposal.left
     if choice.weak or proposal.maker != coordinator_of(electorate, proposal.state, proposal.ballot):
         raise ValueError("a proposal of somebody who does not coordinate")

@@ -195,7 +195,7 @@ def _average_of_contributions(
 def _whole_average(
     manifest: Manifest, state: ReplicaState, link: Link, blobs: Mapping[str, Blob], take: Take
 ) -> tuple[int, Sequence[str]]:
-    """The same of an average that was kept whole: all members' are."""
+    """Tokens of an average that was kept whole, and who is in it: all who contributed."""
     form = average_form(manifest, state.anchor.numel())
     blob = blobs[link.average]
     for number, part in enumerate(form.parts(blob)):

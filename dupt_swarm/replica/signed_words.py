@@ -32,7 +32,7 @@ from dupt_swarm.replica.signed import as_text, from_text, read_signed, sign
 
 @lru_cache(maxsize=4096)
 def _one(text: str) -> str:
-    """The same text, and where it came before, the same object: each stands in many words of many links."""
+    """One object for equal texts: each stands in many words of many links."""
     return text
 
 
@@ -87,12 +87,12 @@ class AcceptedRecord(Plain):
 
     @classmethod
     def of(cls, accepted: Accepted) -> Self:
-        """As it travels and is kept."""
+        """The record of ``accepted``."""
         return cls(ballot=accepted.ballot, choice=accepted.choice, after=accepted.after)
 
     @property
     def accepted(self) -> Accepted:
-        """It."""
+        """What was accepted."""
         return Accepted(self.ballot, self.choice, self.after)
 
 
@@ -195,7 +195,7 @@ class Words:
         return sign(key, kind, found.model_dump(exclude_defaults=True))
 
     def read(self, data: bytes, type: type[W]) -> W:
-        """Read those of the peer that ``maker`` names; a proposal comes without its evidence.
+        """Read a word of this type and verify its signature; a proposal comes without its evidence.
 
         Raises:
             ValueError: it is malformed, of another type or another swarm, or its signature is wrong.
@@ -219,11 +219,11 @@ class Words:
         return word
 
     def proposal(self, data: bytes, promises: tuple[Promise, ...], basis: Proposal | None) -> Proposal:
-        """The same of a proposal, with its evidence."""
+        """Read a proposal, and give it its evidence."""
         return replace(self.read(data, Proposal), promises=promises, basis=basis)
 
     def read_all(self, texts: Iterable[str], type: type[W]) -> tuple[W, ...]:
-        """The same for several, each as `as_text` writes it."""
+        """Read several words of one type, each as `as_text` writes it."""
         found = []
         for number, text in enumerate(texts, 1):
             try:
@@ -255,7 +255,7 @@ class Line(Plain):
             raise ValueError(f"not {cls.kind}: {error.error_count()} problems") from None
 
     def to_bytes(self) -> bytes:
-        """As it is kept."""
+        """The line, without its end."""
         return self.model_dump_json(exclude_defaults=True).encode()
 
 
@@ -274,7 +274,7 @@ class LinkRecord(Line):
 
     @classmethod
     def of(cls, link: Link) -> LinkRecord:
-        """As it is to be kept."""
+        """The record of ``link``."""
         return cls(
             state=link.state,
             ballot=link.ballot,
@@ -286,7 +286,7 @@ class LinkRecord(Line):
         )
 
     def link(self, words: Words) -> Link:
-        """It, with all signatures verified; whether it leaves a state, see `Link.check`.
+        """The link, with all signatures verified; whether it leaves a state, `Link.check` says.
 
         Raises:
             ValueError: one of its words cannot be read.
@@ -313,7 +313,7 @@ class BeginningRecord(Line):
 
     @classmethod
     def of(cls, chain: Chain) -> BeginningRecord:
-        """That of ``chain``."""
+        """Where ``chain`` begins."""
         electorate = chain.electorate_of(chain.first)
         return cls(round=chain.begins, first=chain.first, electorate=electorate.to_json())
 

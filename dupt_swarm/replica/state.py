@@ -62,7 +62,7 @@ class ReplicaState:
         return Blob.build(self._header, [tensor.numpy().data for tensor in self.tensors])
 
     def copied(self, empty: Callable[[int], Tensor]) -> ReplicaState:
-        """The same in other memory, of which ``empty`` gives some for so many values."""
+        """A copy in other memory, of which ``empty`` gives some for so many values."""
         anchor, *buffers = (empty(tensor.numel()).copy_(tensor) for tensor in self.tensors)
         named = dict(zip(sorted(self.buffers), buffers, strict=True))
         return replace(self, anchor=anchor, buffers=named).hashed(self.blob.index.chunk_sha256)
