@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,10 +18,22 @@ END_SECONDS = 90.0
 class Child:
     """Such a process, as its parent sees it. Use it in a ``with`` statement, whose end is the child's."""
 
-    def __init__(self, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        environment: Mapping[str, str] | None = None,
+        messages: Path | None = None,
+    ) -> None:
+        """Start ``command``; what it writes to stderr goes to the file ``messages``, if one is given."""
+        with ExitStack() as stack:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stack.enter_context(messages.open("w")) if messages else None,
+                text=True,
+                env=environment,
+            )
 
     def tell(self, **order: Any) -> None:
         """Give it an order; without arguments: to go on."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def seconds_of(work: Callable[[], object]) -> float:
@@ -21,6 +24,13 @@ def in_turns(arms: Mapping[str, Callable[[], object]], turns: int) -> dict[str, 
         for name, arm in arms.items():
             seconds[name].append(seconds_of(arm))
     return {name: own[1:] for name, own in seconds.items()}
+
+
+def rotated(arms: Iterable[T], turn: int) -> list[T]:
+    """All arms, in each turn beginning with another one."""
+    every = list(arms)
+    first = turn % len(every)
+    return every[first:] + every[:first]
 
 
 def ratio(over: Sequence[float], under: Sequence[float], digits: int = 2) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from _child import Child
+
 from tests.support.namespaces import PUBLIC, QUEUE, Host, Net, burst_bytes, run
 
 RELAY = Path(__file__).with_name("_link_relay.py")
 FAST = "1gbit"
-END_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,16 @@ class LinkedHosts:
                 bridge_port = ["dev", host.port, "type", "bridge_slave", "isolated", "on"]
                 run("ip", "-n", self._net.switch, "link", "set", *bridge_port)
             self.relay = stack.enter_context(self._start_relay())
+            self.relay.answer()
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _start_relay(self) -> Relay:
+    def _start_relay(self) -> Child:
         ports = [host.port for host in self.hosts.values()]
-        return Relay(["ip", "netns", "exec", self._net.switch, sys.executable, str(RELAY), *ports])
+        return Child(["ip", "netns", "exec", self._net.switch, sys.executable, str(RELAY), *ports])
 
     def set(self, link: Link) -> None:
         """Every link is like this from now on."""
@@ -82,7 +83,7 @@ class LinkedHosts:
         for host in self.hosts.values():
             for where, card in ((host.namespace, "eth0"), (self._net.switch, host.port)):
                 run("tc", "-n", where, "qdisc", "change", "dev", card, "root", *limit)
-        self.relay.delay(link.round_trip / 2)
+        self.relay.tell(delay=link.round_trip / 2)
 
     def counts(self) -> dict[str, Counts]:
         """By host."""
@@ -96,30 +97,3 @@ class LinkedHosts:
     def _queues(self, namespace: str) -> list[dict[str, Any]]:
         told = json.loads(run("tc", "-n", namespace, "-s", "-j", "qdisc", "show"))
         return [queue for queue in told if queue["kind"] == "tbf"]
-
-
-class Relay:
-    """The process that delays what the hosts send one another."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-
-    def __enter__(self) -> Relay:
-        assert self.process.stdout is not None
-        if not self.process.stdout.readline():
-            raise SystemExit("the relay did not start; see its message above")
-        return self
-
-    def delay(self, seconds: float) -> None:
-        """From now on each packet arrives so much later."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{seconds}\n")
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.process.communicate(timeout=END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.communicate()

@@ -1,15 +1,16 @@
-"""A switch with a delay, for `link.py`: hands each frame on after as long as stdin says.
+"""A switch with a delay, for `link.py`: hands each frame on after as long as it is told.
 
 A kernel may lack `netem`, so the delay is made here: frames are taken from the ports by packet sockets and
 put out by them, so each port's `tc tbf` applies as it would in a bridge. Large packets that a virtual card
 has not cut yet stay whole (PACKET_VNET_HDR), which makes this cheap enough for some gigabits per second.
 
-Arguments: the ports. Stdin: one line with seconds whenever the delay changes. It ends when stdin closes.
+Arguments: the ports. It is told a `delay` in seconds whenever that changes; see `_child`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import socket
@@ -17,6 +18,8 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
+
+from _child import say
 
 # Of Linux, and not in Python's `socket`.
 ETH_P_ALL, SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING = 0x0003, 263, 15, 23
@@ -87,7 +90,7 @@ def main() -> None:
     poll = select.epoll()
     for number in (STDIN, *switch.ports):
         poll.register(number, select.EPOLLIN)
-    print("ready", flush=True)
+    say(ready=True)
     wait = None
     while True:
         for number, _ in poll.poll(wait):
@@ -96,7 +99,7 @@ def main() -> None:
             elif not (said := os.read(STDIN, 4096)):
                 return
             else:
-                switch.delay = float(said.split()[-1])
+                switch.delay = json.loads(said.splitlines()[-1])["delay"]
         wait = switch.hand_on()
 
 

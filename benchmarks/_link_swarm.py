@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -17,20 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from _child import Child
 from _link_network import Counts, LinkedHosts
+from _processes import Lag, cpu_seconds, lag_environment, lags_in, peak_bytes
 
 from dupt_swarm.manifest import Manifest
 from tests.support.namespaces import Host
 
-HERE = Path(__file__).parent
-PEER, LAG_HOOK = HERE / "_link_peer.py", HERE / "_loop_lag"
+PEER = Path(__file__).with_name("_link_peer.py")
 KINDS = ("trainer", "node", "p2pd")  # of processes: each is the parent of the next
-JOIN_SECONDS, SETTLE_SECONDS, END_SECONDS = 300.0, 5.0, 20.0
+JOIN_SECONDS, SETTLE_SECONDS = 300.0, 5.0
 POLL_SECONDS, SAMPLE_SECONDS = 0.05, 0.25
 
 
-class PeerProcess:
-    """A process of `_link_peer`, and what it has told. Use it in a ``with`` statement."""
+class PeerProcess(Child):
+    """A process of `_link_peer`, and what it has told."""
 
     def __init__(self, host: Host, folder: Path, **arguments: Any) -> None:
         self.name, self._folder = arguments["name"], folder
@@ -38,21 +37,11 @@ class PeerProcess:
         folder.mkdir()
         arguments |= {"folder": str(folder)}
         arguments["listen"] = [f"/ip4/{host.address}/{way}" for way in arguments["listen"]]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(LAG_HOOK), str(HERE.parent)]),
-            "DUPT_LOOP_LAG": str(self._lags),
-            "TMPDIR": str(folder),
-        }
-        with (folder / "stderr").open("w") as errors:
-            self.process = subprocess.Popen(
-                host.command([sys.executable, str(PEER), json.dumps(arguments)]),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                bufsize=1,
-                env=environment,
-            )
+        super().__init__(
+            host.command([sys.executable, str(PEER), json.dumps(arguments)]),
+            os.environ | lag_environment(self._lags) | {"TMPDIR": str(folder)},
+            folder / "stderr",
+        )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -80,11 +69,6 @@ class PeerProcess:
         if self.process.poll() is not None:
             raise SystemExit(f"{self.name} ended: {(self._folder / 'stderr').read_text()[-2000:]}")
 
-    def begin(self) -> None:
-        """Let it take steps."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-
     @property
     def last(self) -> dict[str, Any]:
         """The last that it told of its state; nothing before the first round."""
@@ -95,8 +79,7 @@ class PeerProcess:
         """What its processes have computed so far, by kind."""
         found, process = {}, psutil.Process(self.process.pid)
         for kind in KINDS:
-            times = process.cpu_times()
-            found[kind] = times.user + times.system
+            found[kind] = cpu_seconds([process])
             children = process.children()
             if not children:
                 break
@@ -104,28 +87,16 @@ class PeerProcess:
         return found
 
     def node_peak(self) -> int:
-        """The most main memory that its node has had so far, bytes; shared memory counts."""
+        """See `peak_bytes`."""
         [node, *_] = psutil.Process(self.process.pid).children()
-        status = Path(f"/proc/{node.pid}/status").read_text()
-        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+        return peak_bytes(node.pid)
 
-    def lags(self, begin: float, end: float) -> list[tuple[float, float]]:
-        """Of its node's event loop, each second: by how much it was late, and what it computed of that."""
-        lines = [line.split() for line in self._lags.read_text().split("\n")[:-1]]
-        return [(float(late), float(own)) for when, late, own in lines if begin < float(when) <= end]
-
-    def __enter__(self) -> PeerProcess:
-        return self
+    def lags(self, begin: float, end: float) -> list[Lag]:
+        """Those of its node's event loop between two moments."""
+        return [each for each in lags_in(self._lags) if begin < each.time <= end]
 
     def __exit__(self, *_: object) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(END_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        super().__exit__()
         self._reader.join()
 
 
@@ -205,16 +176,14 @@ class LinkSwarm:
                 peer.joined()
             time.sleep(SETTLE_SECONDS)  # all should know one another before the first step
             for peer in self.peers.values():
-                peer.begin()
+                peer.tell()
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         with self._stack:
             for peer in self.peers.values():  # all at once, for each takes a while
-                assert peer.process.stdin is not None
-                with contextlib.suppress(OSError):
-                    peer.process.stdin.close()
+                peer.end()
 
     def _start(self, name: str) -> PeerProcess:
         role = name.partition("-")[0]
@@ -263,8 +232,7 @@ class LinkSwarm:
                 processor["all"] += seconds
                 if name.startswith("oracle"):
                     processor[kind] += seconds
-        times = psutil.Process(self.net.relay.process.pid).cpu_times()
-        processor["relay"] = times.user + times.system
+        processor["relay"] = cpu_seconds([psutil.Process(self.net.relay.process.pid)])
         last = [peer.last for peer in self.oracles]
         return Snapshot(time.monotonic(), self.round, last, self.net.counts(), processor)
 

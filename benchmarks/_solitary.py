@@ -6,11 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
+from _processes import cpu_seconds, with_descendants
 
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
@@ -46,8 +47,7 @@ class Pause:
 
     def cpu_seconds(self) -> list[float]:
         """CPU seconds that the processes of each group have used."""
-        leaders = [psutil.Process(group) for group in self._groups]
-        return [cpu_seconds([leader, *leader.children(recursive=True)]) for leader in leaders]
+        return [cpu_seconds(with_descendants(leader)) for leader in self._groups]
 
     def close(self) -> None:
         """Resume them for good."""
@@ -59,12 +59,6 @@ class Pause:
         for group in self._groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, number)
-
-
-def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """CPU time that they have used so far."""
-    times = [process.cpu_times() for process in processes]
-    return sum(each.user + each.system for each in times)
 
 
 @contextlib.contextmanager

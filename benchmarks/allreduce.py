@@ -37,9 +37,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import psutil
 from _child import Child
-from _figures import head, ratio, row
+from _figures import head, ratio, rotated, row
+from _processes import cpu_seconds, with_descendants
 from _runs import Run, append, file_option
 
 PEER = Path(__file__).with_name("_allreduce_peer.py")
@@ -65,13 +65,9 @@ class Peer(Child):
 
     def cpu_seconds(self) -> tuple[float, float]:
         """CPU time so far: of its processes but for p2pd, and of that."""
-        here = psutil.Process(self.process.pid)
-        own = daemon = 0.0
-        for process in (here, *here.children(recursive=True)):
-            times = process.cpu_times()
-            used = times.user + times.system
-            own, daemon = (own, daemon + used) if process.name() == "p2pd" else (own + used, daemon)
-        return own, daemon
+        processes = with_descendants(self.process.pid)
+        daemons = [process for process in processes if process.name() == "p2pd"]
+        return cpu_seconds(each for each in processes if each not in daemons), cpu_seconds(daemons)
 
 
 @click.command()
@@ -92,10 +88,8 @@ def _measure(size: int, count: int, turns: int, file: Path | None) -> list[Run]:
     measured: list[Run] = []
     with ExitStack() as stack:
         peers = {kind: _start(kind, size, count, stack) for kind in (STOCK, OURS)}
-        names = list(ARMS)
         for turn in range(turns + 1):
-            shift = turn % len(names)
-            for arm in names[shift:] + names[:shift]:
+            for arm in rotated(ARMS, turn):
                 found = _take_turn(arm, peers[STOCK if arm == STOCK else OURS], turn)
                 if turn:
                     measured.append({"values": size, "peers": count, "arm": arm, "turn": turn} | found)

@@ -35,8 +35,8 @@ import psutil
 import torch
 from _child import Child, orders, say
 from _manifest import speed_manifest
+from _processes import cpu_seconds
 from _runs import Run, append, file_option
-from _solitary import cpu_seconds
 from local_speed import plain_trainer
 
 from dupt_swarm.learning.batches import Batches, cut_step

@@ -40,7 +40,7 @@ from typing import Any
 import click
 import torch
 from _child import Child
-from _figures import spread
+from _figures import rotated, spread
 from _manifest import manifest_of
 from _runs import append, file_option
 
@@ -93,7 +93,7 @@ def main(weights: int, repetitions: int, names: tuple[str, ...], file: Path | No
         swarms = {count: stack.enter_context(donors(net, count, checkpoint)) for count in counts}
         hosts = [net.host(f"join{number}", RATE) for number in range(4)]
         for turn in range(repetitions):
-            for arm in arms[turn % len(arms) :] + arms[: turn % len(arms)]:
+            for arm in rotated(arms, turn):
                 reports = measure(hosts[: arm.joiners], swarms[arm.donors])
                 assert all(report.pop("digest") == digest for report in reports)
                 arm.reports += reports

@@ -39,6 +39,7 @@ import psutil
 import torch
 from _child import Child, orders, say
 from _manifest import UNREAD, manifest_of
+from _processes import lag_environment, lags_in, peak_bytes
 from _runs import append, file_option
 
 from dupt_swarm import CollaborativeOptimizer, Swarm
@@ -52,7 +53,6 @@ from dupt_swarm.presets import load_preset
 from dupt_swarm.settings import NodeSettings
 from peers.demo import LOOPBACK
 
-HERE = Path(__file__).resolve().parent
 CONTEXT = 16
 LOOK_SECONDS, SAMPLE_SECONDS = 0.1, 5.0
 PIECE = 1 << 28  # bytes that are copied and hashed to compare with
@@ -83,8 +83,7 @@ class Peer(Child):
     def __init__(self, folder: Path, **about: Any) -> None:
         self._folder = folder
         folder.mkdir()
-        hooks = os.pathsep.join([str(HERE / "_loop_lag"), str(HERE), str(HERE.parent)])
-        environment = os.environ | {"PYTHONPATH": hooks, "DUPT_LOOP_LAG": str(folder / "lags")}
+        environment = os.environ | lag_environment(folder / "lags")
         about["folder"] = str(folder)
         super().__init__([sys.executable, __file__, "--peer", json.dumps(about)], environment)
         self._peaks = {"trainer": 0, "node": 0}
@@ -101,8 +100,7 @@ class Peer(Child):
     @property
     def lag(self) -> tuple[float, float]:
         """Of its node's event loop, at worst: seconds, and what it computed of them."""
-        lines = [line.split() for line in (self._folder / "lags").read_text().splitlines()]
-        return max((float(late), float(own)) for _, late, own in lines)
+        return max((each.late, each.own) for each in lags_in(self._folder / "lags"))
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
@@ -122,8 +120,7 @@ class Peer(Child):
 
 def memory_of(pid: int) -> int:
     """The most bytes that a process has had; where pages are swapped out, what it has now counts too."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    most = 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    most = peak_bytes(pid)
     if not psutil.swap_memory().used:
         return most
     rolled = Path(f"/proc/{pid}/smaps_rollup").read_text()

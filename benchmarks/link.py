@@ -170,9 +170,9 @@ def compute_kept(swarm: LinkSwarm, scene: Scene, before: Snapshot, after: Snapsh
         "pause_processor": sum(late["paused_processor"] - early["paused_processor"] for late, early in pairs)
         / time,
         "longest_pause": max(swarm.longest_pauses(before, after)),
-        "lag": max(late for late, _ in lags),
-        "lag_own": max(own for _, own in lags),
-        "lag_median": statistics.median(late for late, _ in lags),
+        "lag": max(each.late for each in lags),
+        "lag_own": max(each.own for each in lags),
+        "lag_median": statistics.median(each.late for each in lags),
         "restarts": sum(late["restarts"] for late in after.last),
         "node_memory": max(peer.node_peak() for peer in swarm.oracles) / scene.weights,
     }

@@ -28,9 +28,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
-import psutil
 import torch
 from _manifest import UNREAD, manifest_of
+from _processes import with_descendants
 from _runs import Run, append, file_option
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.utils import get_dht_time
@@ -136,8 +136,7 @@ def value_of(text: str, name: str) -> float:
 
 def resident(pid: int) -> float:
     """MiB of a process and all its descendants."""
-    process = psutil.Process(pid)
-    return sum(one.memory_info().rss for one in (process, *process.children(recursive=True))) / 2**20
+    return sum(process.memory_info().rss for process in with_descendants(pid)) / 2**20
 
 
 def watch(url: str, seconds: float) -> Run:
