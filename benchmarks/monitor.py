@@ -20,6 +20,7 @@ import asyncio
 import hashlib
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -49,6 +50,7 @@ from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
 from peers.demo import LOOPBACK
 
+MONITOR = Path(sys.executable).with_name("dupt-monitor")
 PAUSE_SECONDS = 0.5  # for a peer that was told too much
 
 
@@ -108,9 +110,9 @@ async def tell(address: str, manifest: Manifest, keys: list[Ed25519PrivateKey], 
 @contextmanager
 def running_monitor(address: str, folder: Path, max_peer_series: int) -> Iterator[tuple[str, int]]:
     """A running `dupt-monitor`; yields its URL and process id."""
-    command = ["dupt-monitor", "--initial-peers", address, "--port", "0", "--state-dir", str(folder)]
+    options = ["--initial-peers", address, "--port", "0", "--state-dir", str(folder)]
     process = subprocess.Popen(
-        [*command, "--max-peer-series", str(max_peer_series)], stdout=subprocess.PIPE, text=True
+        [MONITOR, *options, "--max-peer-series", str(max_peer_series)], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
