@@ -1,7 +1,6 @@
 """The inner optimizer: plain PyTorch, local to each oracle.
 
-adamw             for all parameters, or for those that Muon leaves
-sgd               without momentum
+adamw             AdamW and SGD: for all parameters, or for those that Muon leaves
 muon              Muon for the blocks' matrices, AdamW for the rest
 matrices          which parameters are the blocks' matrices
 embedding_adamw   for embeddings, by how common the model finds their tokens
@@ -17,11 +16,10 @@ import torch
 from torch import Tensor, nn, optim
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.inner.adamw import build_adamw
+from dupt_swarm.learning.inner.adamw import build_adamw, build_sgd
 from dupt_swarm.learning.inner.embedding_adamw import EmbeddingAdamW
 from dupt_swarm.learning.inner.matrices import assumed_block_matrices
 from dupt_swarm.learning.inner.muon import JointOptimizer, build_muon, parts_of
-from dupt_swarm.learning.inner.sgd import build_sgd
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.manifest import Inner
 

@@ -1,4 +1,4 @@
-"""AdamW (Loshchilov and Hutter 2019)."""
+"""AdamW (Loshchilov and Hutter 2019), and stochastic gradient descent without momentum."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ from dupt_swarm.manifest import Inner
 def build_adamw(parameters: Sequence[nn.Parameter], inner: Inner) -> optim.AdamW:
     """AdamW, with weight decay on matrices."""
     return optim.AdamW(
-        decay_groups(parameters, inner.weight_decay),
+        _decay_groups(parameters, inner.weight_decay),
         lr=inner.learning_rate,
         betas=(inner.beta1, inner.beta2),
         eps=inner.epsilon,
-        fused=fused(parameters),
+        fused=_fused(parameters),
     )
 
 
-def decay_groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
+def build_sgd(parameters: Sequence[nn.Parameter], inner: Inner) -> optim.SGD:
+    """SGD, with weight decay on matrices."""
+    groups = _decay_groups(parameters, inner.weight_decay)
+    return optim.SGD(groups, lr=inner.learning_rate, fused=_fused(parameters))
+
+
+def _decay_groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:
     """Two groups: matrices and embeddings, which decay, and biases and gains, which do not."""
     return [
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
@@ -29,6 +35,6 @@ def decay_groups(parameters: Sequence[nn.Parameter], weight_decay: float) -> lis
     ]
 
 
-def fused(parameters: Sequence[nn.Parameter]) -> bool | None:
+def _fused(parameters: Sequence[nn.Parameter]) -> bool | None:
     """Whether to update in one pass over memory; None, where there is no such kernel: as PyTorch likes."""
     return True if all(p.device.type in ("cpu", "cuda") for p in parameters) else None

@@ -10,7 +10,7 @@ nothing, and nobody can tell them wrong (docs/different-corpora.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -48,11 +48,8 @@ class EmbeddingAdamW(optim.Optimizer):
         self._unigrams = unigrams
 
     @torch.no_grad()
-    def step(  # type: ignore[override]
-        self, closure: Callable[[], float] | None = None
-    ) -> None:
-        """One update with the gradients that the embeddings have; ``closure`` must be None."""
-        assert closure is None, "closures are not supported"
+    def step(self) -> None:  # type: ignore[override]  # it takes no closure
+        """One update with the gradients that the embeddings have."""
         if not self.state:
             self._begin()
         for group in self.param_groups:

@@ -8,7 +8,7 @@ training", section 2.2), so one learning rate and one weight decay serve both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -48,11 +48,8 @@ class Muon(optim.Optimizer):
         super().__init__(matrices, {"lr": learning_rate, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(  # type: ignore[override]
-        self, closure: Callable[[], float] | None = None
-    ) -> None:
-        """One update with the gradients that the matrices have; ``closure`` must be None."""
-        assert closure is None, "closures are not supported"
+    def step(self) -> None:  # type: ignore[override]  # it takes no closure
+        """One update with the gradients that the matrices have."""
         for group in self.param_groups:
             for matrices in _together([matrix for matrix in group["params"] if matrix.grad is not None]):
                 self._update(matrices, group)
@@ -116,11 +113,8 @@ class JointOptimizer(optim.Optimizer):
         super().__init__([group for part in parts for group in part.param_groups], {})
         self.parts = parts
 
-    def step(  # type: ignore[override]
-        self, closure: Callable[[], float] | None = None
-    ) -> None:
-        """One update of each; ``closure`` must be None."""
-        assert closure is None, "closures are not supported"
+    def step(self) -> None:  # type: ignore[override]  # it takes no closure
+        """One update of each."""
         for part in self.parts:
             part.step()
 
