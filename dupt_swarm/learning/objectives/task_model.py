@@ -67,7 +67,7 @@ class TaskModel(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw the backbone's weights as `draw_weights` does, and W_y from N(0, init_std); zero bias."""
+        """Draw the backbone's weights, and W_y from N(0, init_std) with a zero bias."""
         self.backbone.init_weights(seed)
         if self.head.weight.is_meta:
             return

@@ -11,7 +11,6 @@ norms            `layer`, `rms`
 positions        `learned`, `sinusoidal`, `rotary`
 dropout          cheap on a GPU, where the model is compiled
 cross_entropy    the loss of a linear layer's logits in a third of the memory
-weights          a model's first weights, and their shapes
 
 Shapes: B sequences, T tokens each, C = width, D = C ÷ heads, V = vocabulary size.
 """

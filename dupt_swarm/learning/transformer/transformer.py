@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import UsageError
@@ -11,7 +13,6 @@ from dupt_swarm.learning.transformer.block import BLOCKS
 from dupt_swarm.learning.transformer.dropout import Dropout
 from dupt_swarm.learning.transformer.norms import build_norm
 from dupt_swarm.learning.transformer.positions import POSITIONS, Positions, Turn
-from dupt_swarm.learning.transformer.weights import check_shapes, draw_weights
 from dupt_swarm.manifest import Model
 
 
@@ -34,13 +35,30 @@ class Transformer(nn.Module):
         self.drop = Dropout(config.dropout)
 
     def complete(self) -> None:
-        """See that all weights are there, and draw them."""
-        check_shapes(self, self.config)
+        """See that the parameters are those of `Model.parameter_shapes`, in their order, and draw them."""
+        shapes = [(name, tuple(parameter.shape)) for name, parameter in self.named_parameters()]
+        assert shapes == list(self.config.parameter_shapes().items()), "the manifest says otherwise"
         self.init_weights(0)
 
+    @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """See `draw_weights`."""
-        draw_weights(self, self.config, seed)
+        """Draw weights and embeddings from N(0, init_std), with zero biases and unit gains.
+
+        The same seed gives the same bits whatever the model's device. GPT-1 section 4.1; where blocks do not
+        normalise what they give, the last projection of each residual branch is divided by √(2·layers), as
+        in GPT-2 section 2.3, in an encoder's blocks, too.
+        """
+        config, generator = self.config, torch.Generator().manual_seed(seed)
+        for name, parameter in self.named_parameters():
+            if parameter.is_meta:
+                continue
+            if parameter.ndim == 1:
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)
+                continue
+            std = config.init_std
+            if name.endswith("c_proj.weight") and not BLOCKS[config.placement].normalised:
+                std /= math.sqrt(2 * config.layers)
+            parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
 
     def embed(self, tokens: Tensor, start: int = 0, remedy: str = "fewer") -> tuple[Tensor, Turn]:
         """h_0, without dropout, and what positions do to queries and keys.
