@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -33,6 +34,11 @@ class Evaluation:
     bits_per_byte: float
     tokens: int
     bytes: int
+
+    @classmethod
+    def of(cls, nats: float, tokens: int, text_bytes: int) -> Self:
+        """That of so many tokens and bytes, none of them 0, whose −log P is ``nats`` together."""
+        return cls(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
 
     @property
     def perplexity(self) -> float:
@@ -63,12 +69,14 @@ def mixed(found: Sequence[Evaluation], shares: Sequence[float]) -> Evaluation:
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, ``model`` is in evaluation mode; afterwards in the one that it was in."""
-    was_training = model.training
+    if not model.training:  # to look through all its modules would take a while for each token that it writes
+        yield
+        return
     model.eval()
     try:
         yield
     finally:
-        model.train(was_training)
+        model.train()
 
 
 @torch.no_grad()
@@ -103,8 +111,7 @@ def evaluate(
     if not text_bytes:
         raise CorpusError("there is no held-out text to evaluate on; use a larger corpus")
     nats = sum(loss.item() * count for loss, count in zip(losses, counts, strict=True))
-    tokens = sum(counts)
-    return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
+    return Evaluation.of(nats, sum(counts), text_bytes)
 
 
 def count_foretold(

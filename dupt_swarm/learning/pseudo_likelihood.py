@@ -6,17 +6,16 @@ with a decoder's: there each token is foretold from those before it alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Piece
-from dupt_swarm.learning.evaluation import Evaluation, evaluating
+from dupt_swarm.learning.evaluation import Evaluation
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
-from dupt_swarm.learning.rolling import EncodedText
+from dupt_swarm.learning.rolling import EncodedText, Predicted, evaluate_encoded
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.bert import Bert
 
@@ -29,7 +28,7 @@ def evaluate_masked_pieces(
     *,
     batch_size: int,
     device: torch.device,
-    look: Look | None = None,
+    look: Look = lambda *_: None,
 ) -> Evaluation:
     """The mean over all tokens of all documents, in fp32, summed up in fp64; restores the model's mode.
 
@@ -51,24 +50,21 @@ def evaluate_masked_pieces(
     special, context = tokenizer.encoder_tokens, model.config.context_length
     at_once = sequences_at_once(batch_size, parameter_count(model), context, device)
     text = EncodedText(tokenizer, pieces)
-    token_bytes = torch.from_numpy(tokenizer.token_bytes())
-    nats, tokens, text_bytes = 0.0, 0, 0
-    with evaluating(model):
-        for ids in _parts(text, context - 2):
-            whole = torch.tensor([special.first, *ids, special.last])
-            for places in torch.split(torch.arange(1, len(ids) + 1), at_once):
-                if look is not None:
-                    look(text_bytes, text.bytes_read)
-                rows = whole.expand(len(places), -1).scatter(1, places[:, None], special.mask)
-                h = model.hidden(rows.to(device))[torch.arange(len(places)), places]
-                logits, true = model.masked_logits(h).float(), whole[places]
-                nats += F.cross_entropy(logits, true.to(device), reduction="sum").item()
-                tokens += len(places)
-                text_bytes += int(token_bytes[true].sum())
-    text_bytes -= tokenizer.surplus * text.documents
-    if text_bytes <= 0:
-        raise CorpusError("there is no text to evaluate on; give some")
-    return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
+    wholes = (torch.tensor([special.first, *ids, special.last]) for ids in _parts(text, context - 2))
+    batches = (
+        (whole, places)
+        for whole in wholes
+        for places in torch.split(torch.arange(1, len(whole) - 1), at_once)
+    )
+
+    def predict(batch: tuple[Tensor, Tensor]) -> Predicted:
+        whole, places = batch
+        rows = whole.expand(len(places), -1).scatter(1, places[:, None], special.mask)
+        h = model.hidden(rows.to(device))[torch.arange(len(places)), places]
+        logits, true = model.masked_logits(h).float(), whole[places]
+        return F.cross_entropy(logits, true.to(device), reduction="sum").item(), true
+
+    return evaluate_encoded(model, tokenizer, text, batches, predict, look)
 
 
 def _parts(text: EncodedText, most: int) -> Iterator[list[int]]:

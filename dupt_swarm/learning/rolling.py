@@ -8,12 +8,11 @@ the last one fewer, and sees as many before them as the context has room for.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.documents import Piece
@@ -27,6 +26,10 @@ from dupt_swarm.learning.transformer.gpt import GPT
 ENCODED_CHARACTERS = 1 << 20
 ENCODED_PIECES = 1 << 12
 POOL_BATCHES = 32  # sorted by length at once, so that windows of a batch need little padding
+
+Item = TypeVar("Item")
+Batch = tuple[Tensor, Tensor, Tensor]  # inputs and targets, int64 [B, T]; which are predicted, bool [B, T]
+Predicted = tuple[float, Tensor]  # −log P of some tokens together, nats, and which they are, int64 [N]
 
 
 class Window(NamedTuple):
@@ -44,7 +47,7 @@ def evaluate_documents(
     stride: int | None,
     batch_size: int,
     device: torch.device,
-    look: Look | None = None,
+    look: Look = lambda *_: None,
 ) -> Evaluation:
     """`evaluate_pieces` of documents that are whole."""
     pieces = (Piece(text, True, True, 0) for text in documents)
@@ -62,7 +65,7 @@ def evaluate_pieces(
     stride: int | None,
     batch_size: int,
     device: torch.device,
-    look: Look | None = None,
+    look: Look = lambda *_: None,
 ) -> Evaluation:
     """The loss over all tokens of all documents, every token weighted equally; in fp32, summed up in fp64.
 
@@ -88,21 +91,42 @@ def evaluate_pieces(
     text = EncodedText(tokenizer, pieces)
     stride = context if stride is None else stride
     windows = _windows(text, Sliding(context, stride, tokenizer.begin_of_text))
+
+    def predict(batch: Batch) -> Predicted:
+        inputs, targets, predicted = batch
+        found = targets[predicted]
+        h = model.hidden(inputs.to(device))[predicted.to(device)]
+        return len(found) * linear_cross_entropy(h, model.output_weight, found.to(device)).item(), found
+
+    return evaluate_encoded(model, tokenizer, text, _batches(windows, size), predict, look)
+
+
+def evaluate_encoded(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    text: EncodedText,
+    batches: Iterable[Item],
+    predict: Callable[[Item], Predicted],
+    look: Look,
+) -> Evaluation:
+    """The loss over all tokens that ``predict`` finds in ``batches``, which are made of ``text`` as needed.
+
+    Raises:
+        CorpusError: there is no text.
+    """
     token_bytes = torch.from_numpy(tokenizer.token_bytes())
     nats, tokens, text_bytes = 0.0, 0, 0
     with evaluating(model):
-        for inputs, targets, predicted in _batches(windows, size):
-            if look is not None:
-                look(text_bytes, text.bytes_read)
-            found = targets[predicted]
-            h = model.hidden(inputs.to(device))[predicted.to(device)]
-            nats += len(found) * linear_cross_entropy(h, model.output_weight, found.to(device)).item()
-            tokens += len(found)
-            text_bytes += int(token_bytes[found].sum())
+        for batch in batches:
+            look(text_bytes, text.bytes_read)
+            of_batch, predicted = predict(batch)
+            nats += of_batch
+            tokens += len(predicted)
+            text_bytes += int(token_bytes[predicted].sum())
     text_bytes -= tokenizer.surplus * text.documents
     if text_bytes <= 0:
         raise CorpusError("there is no text to evaluate on; give some")
-    return Evaluation(nats / tokens, nats / math.log(2) / text_bytes, tokens, text_bytes)
+    return Evaluation.of(nats, tokens, text_bytes)
 
 
 class Sliding:
@@ -184,12 +208,8 @@ def _windows(text: Iterable[tuple[list[int], bool]], sliding: Sliding) -> Iterat
         yield from sliding.read(ids, last=last)
 
 
-def _batches(windows: Iterable[Window], size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Windows of similar lengths together, with at most ``size`` tokens to read, padding included.
-
-    Yields:
-        inputs and targets, int64 [B, T]; and which of the targets are predicted, bool [B, T].
-    """
+def _batches(windows: Iterable[Window], size: int) -> Iterator[Batch]:
+    """Windows of similar lengths together, with at most ``size`` tokens to read, padding included."""
     for pool in _pools(windows, POOL_BATCHES * size):
         pool.sort(key=lambda window: len(window.tokens), reverse=True)
         start = 0
@@ -212,7 +232,7 @@ def _pools(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:
     yield pool
 
 
-def _padded(windows: Sequence[Window]) -> tuple[Tensor, Tensor, Tensor]:
+def _padded(windows: Sequence[Window]) -> Batch:
     longest = len(windows[0].tokens)
     tokens = torch.zeros(len(windows), longest, dtype=torch.int64)
     predicted = torch.zeros(len(windows), longest, dtype=torch.bool)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError
+from dupt_swarm.learning.evaluation import evaluating
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.gpt import GPT
@@ -87,15 +88,9 @@ class _Reader:
             self._window = self._window[-keep:]
             self._cache.clear()
             tokens = self._window
-        training = self._model.training
-        if training:
-            self._model.eval()
-        try:
+        with evaluating(self._model):
             h = self._model.hidden(torch.tensor([tokens], device=self._device), self._cache)
             return F.linear(h[0, -1], self._model.output_weight).cpu()
-        finally:
-            if training:
-                self._model.train()
 
 
 @torch.no_grad()
