@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import glob
 import io
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.reading import (
     decompressed,
+    json_object,
     not_utf8,
     read_lines,
     read_parquet_rows,
@@ -194,15 +194,14 @@ def _read_jsonl(path: Path, field: str) -> Iterator[_Chunk]:
 
 def _json_text(line: bytes, field: str, where: str) -> str:
     try:
-        row = json.loads(line.decode("utf-8-sig"))
+        row = json_object(line.decode("utf-8-sig"), where)
     except UnicodeDecodeError as error:
         raise not_utf8(where, error) from error
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
-    if not isinstance(row, dict) or field not in row:
-        fields = f"it has {', '.join(row) or 'none'}" if isinstance(row, dict) else "it is no JSON object"
+    if field not in row:
         raise CorpusError(
-            f"{where}: the line has no field `{field}`: {fields}; name the field of the text", setting="field"
+            f"{where}: the line has no field `{field}`: it has {', '.join(row) or 'none'}; "
+            "name the field of the text",
+            setting="field",
         )
     return _text_of(row[field], field, where)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,21 @@ def read_lines(path: Path, stream: IO[AnyStr]) -> Iterator[tuple[str, AnyStr]]:
                 "array, write each of its objects into a line of its own"
             )
         yield f"{path}:{number}", line
+
+
+def json_object(line: str, where: str) -> dict[str, Any]:
+    """What a line of JSON says; ``where`` it stands is named in messages.
+
+    Raises:
+        CorpusError: it is not JSON, or no object.
+    """
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
+    if not isinstance(found, dict):
+        raise CorpusError(f"{where}: not a JSON object but {type(found).__name__}; fix or remove that line")
+    return found
 
 
 class ParquetRow(NamedTuple):

@@ -163,7 +163,7 @@ def test_cuts_do_not_change_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             b'{"text": "a"}\n\n{"body": 1, "id": 2}',
             r"a\.jsonl:3: .*no field `text`: it has body, id",
         ),
-        ("a.jsonl", b'["text"]', r"a\.jsonl:1: .*it is no JSON object"),
+        ("a.jsonl", b'["text"]', r"a\.jsonl:1: not a JSON object but list.*remove that line"),
         ("a.jsonl", b'{"text": 5}', r"a\.jsonl:1: `text` is int, not text"),
         ("a.parquet", b"no parquet at all", r"a\.parquet: not valid Parquet"),
     ],

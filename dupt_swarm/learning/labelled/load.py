@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import compress, islice
 from typing import TypeVar
 
 import numpy as np
@@ -56,114 +55,60 @@ def load_examples(
         CorpusError: file, row and remedy: what cannot be read, a column or a label that is missing or wrong.
         UsageError: the context has no room for a sequence, or a column is renamed that the task lacks.
     """
-    special = SPECIAL_TOKENS[model](tokenizer)
-    loader = _Loader(objective, tokenizer, special, context_length, labelled=labelled, keep_empty=keep_empty)
-    return loader.load(files)
+    task, answer = TASKS[objective.kind], build_answer(objective)
+    special, most = _special_tokens(tokenizer, model), room(context_length, task.texts_at_once)
+    files.check_names([*task.columns, LABEL])
+    sequences: list[tuple[Tokens, ...]] = []
+    labels: list[float] = []
+    rows = empty = truncated = 0
+    for batch in chunks(files.rows([*task.columns, *([LABEL] if labelled else [])]), ROWS_AT_ONCE):
+        questions = [_read(row, task, special, answer if labelled else None) for row in batch]
+        written = [all(map(str.strip, texts)) for texts, _ in questions]
+        rows, empty = rows + len(batch), empty + written.count(False)
+        kept = questions if keep_empty else list(compress(questions, written))
+        encoded = iter(tokenizer.encode_batch([text for texts, _ in kept for text in texts]))
+        for texts, label in kept:
+            tokens = list(islice(encoded, len(texts)))
+            truncated += any(len(text) > most for text in tokens)
+            found = task.sequences([text[:most] for text in tokens], special)
+            sequences.append(tuple(np.array(sequence, dtype=np.int32) for sequence in found))
+            labels.append(label)
+    if not sequences:
+        reason = f"all {rows} rows have an empty text" if rows else "there are no rows"
+        raise CorpusError(f"{files.path}: {reason}; give some examples")
+    answers = torch.tensor(labels, dtype=answer.dtype)
+    return Examples(sequences, answers, context_length, truncated, empty, rows - len(sequences))
 
 
-def of_encoder(tokenizer: Tokenizer) -> SpecialTokens:
-    """[CLS] text [SEP], [CLS] first [SEP] second [SEP].
+def _special_tokens(tokenizer: Tokenizer, model: ModelKind) -> SpecialTokens:
+    """A decoder's own; or [CLS] text [SEP], [CLS] first [SEP] second [SEP].
 
     Raises:
-        ManifestError: the tokenizer has none of them.
+        ManifestError: the model is an encoder, and the tokenizer has none of them.
     """
+    if model == "decoder":
+        return SpecialTokens.after(tokenizer.vocabulary_size)
     tokens = tokenizer.encoder_tokens
     return SpecialTokens(tokens.first, tokens.last, tokens.last)
 
 
-SPECIAL_TOKENS: dict[ModelKind, Callable[[Tokenizer], SpecialTokens]] = {
-    "decoder": lambda tokenizer: SpecialTokens.after(tokenizer.vocabulary_size),
-    "encoder": of_encoder,
-}
+def _read(row: Row, task: Task, special: SpecialTokens, answer: Answer | None) -> tuple[list[str], float]:
+    """The texts of a row, and its label; 0 where no ``answer`` is read.
 
-
-@dataclass(frozen=True)
-class _Question:
-    """The texts of a row, and its label; the texts of all are tokenised together."""
-
-    texts: list[str]
-    label: float
-
-    @property
-    def empty(self) -> bool:
-        return not all(text.strip() for text in self.texts)
-
-
-class _Loader:
-    """Encodes rows, and counts what had to be cut or left out."""
-
-    def __init__(
-        self,
-        objective: Objective,
-        tokenizer: Tokenizer,
-        special: SpecialTokens,
-        context_length: int,
-        *,
-        labelled: bool,
-        keep_empty: bool,
-    ) -> None:
-        self._task: Task = TASKS[objective.kind]
-        self._answer: Answer = build_answer(objective)
-        self._tokenizer = tokenizer
-        self._special = special
-        self._room = room(context_length, self._task.texts_at_once)
-        self._context_length = context_length
-        self._labelled, self._keep_empty = labelled, keep_empty
-        self._truncated = self._empty = 0
-
-    def load(self, files: LabelledFiles) -> Examples:
-        """All examples in ``files``."""
-        files.check_names([*self._task.columns, LABEL])
-        names = [*self._task.columns, *([LABEL] if self._labelled else [])]
-        sequences: list[tuple[Tokens, ...]] = []
-        labels: list[float] = []
-        rows = 0
-        for batch in chunks(files.rows(names), ROWS_AT_ONCE):
-            questions = [self._read(row) for row in batch]
-            rows += len(questions)
-            self._empty += sum(question.empty for question in questions)
-            kept = [question for question in questions if self._keep_empty or not question.empty]
-            sequences += self._encode(kept)
-            labels += [question.label for question in kept]
-        if not sequences:
-            reason = f"all {rows} rows have an empty text" if rows else "there are no rows"
-            raise CorpusError(f"{files.path}: {reason}; give some examples")
-        return Examples(
-            sequences,
-            torch.tensor(labels, dtype=self._answer.dtype),
-            self._context_length,
-            truncated=self._truncated,
-            empty=self._empty,
-            left_out=rows - len(sequences),
-        )
-
-    def _read(self, row: Row) -> _Question:
-        try:
-            texts = [well_formed(text) for text in self._task.texts(row.cells)]
-        except ValueError as error:
-            raise CorpusError(f"{row.where}: {error}; fix or remove that row", setting="columns") from error
-        if not self._labelled:
-            return _Question(texts, 0)
-        try:
-            return _Question(texts, self._answer.read(row.cells[LABEL], self._count_sequences(texts)))
-        except ValueError as error:
-            raise CorpusError(f"{row.where}: {error}; fix or remove that row") from error
-
-    def _count_sequences(self, texts: list[str]) -> int:
-        """How many the example will have, which its texts' tokens do not change."""
-        return len(self._task.sequences([[] for _ in texts], self._special))
-
-    def _encode(self, questions: list[_Question]) -> Iterator[tuple[Tokens, ...]]:
-        encoded = iter(
-            self._tokenizer.encode_batch([text for question in questions for text in question.texts])
-        )
-        for question in questions:
-            texts = list(islice(encoded, len(question.texts)))
-            self._truncated += any(len(text) > self._room for text in texts)
-            cut = [text[: self._room] for text in texts]
-            yield tuple(
-                np.array(sequence, dtype=np.int32) for sequence in self._task.sequences(cut, self._special)
-            )
+    Raises:
+        CorpusError: names file, row and remedy.
+    """
+    try:
+        texts = [well_formed(text) for text in task.texts(row.cells)]
+    except ValueError as error:
+        raise CorpusError(f"{row.where}: {error}; fix or remove that row", setting="columns") from error
+    if answer is None:
+        return texts, 0
+    choices = len(task.sequences([[] for _ in texts], special))  # whatever the texts' tokens are
+    try:
+        return texts, answer.read(row.cells[LABEL], choices)
+    except ValueError as error:
+        raise CorpusError(f"{row.where}: {error}; fix or remove that row") from error
 
 
 def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

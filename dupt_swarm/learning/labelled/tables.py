@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.reading import decompressed, read_lines, read_parquet_rows
+from dupt_swarm.learning.reading import decompressed, json_object, read_lines, read_parquet_rows
 
 
 class Row(NamedTuple):
@@ -91,19 +90,9 @@ def read_json_lines(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
     with open_text(path) as stream:
         for where, line in read_lines(path, stream):
             if line.strip():
-                cells = _object(line, where)
+                cells = json_object(line, where)
                 check_columns(where, wanted, cells)
                 yield Row(where, {name: cells[name] for name in wanted})
-
-
-def _object(line: str, where: str) -> dict[str, object]:
-    try:
-        cells = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
-    if not isinstance(cells, dict):
-        raise CorpusError(f"{where}: not a JSON object but {type(cells).__name__}; fix or remove that line")
-    return cells
 
 
 def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
