@@ -74,7 +74,7 @@ def read_hugging_face(folder: Path) -> Imported:
             "`AutoTokenizer.from_pretrained(…).save_pretrained(…)` writes one"
         )
     with open_weights(folder) as weights:
-        found = weights.read(architecture.names, model, model.parameter_shapes())
+        found = weights.read(architecture.names, model)
     parameters, drawn = _completed(found, model)
     # An encoder ends no text by itself, and what config.json may say of that means nothing.
     said = None if model.bidirectional else config.get("eos_token_id")

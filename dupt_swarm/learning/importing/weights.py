@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +26,11 @@ PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt", "con
 WIDENED = ("F32", "F16", "BF16")  # what safetensors calls fp32 and what fits into it
 NAMED_MAX = 5
 INDEX_BYTES_MAX, HEADERS_BYTES_MAX, FILES_MAX = 16 << 20, 64 << 20, 1000
-FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
+FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")  # only a file in the same folder
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where one of our parameters comes from.
-
-    Attributes:
-        row: of the table of names.
-        names: of the tensors in the files, whose rows it has one below the other.
-    """
-
-    row: Row
-    names: list[str]
+# Where one of our parameters comes from: its row in the table of names, and the tensors in the files, whose
+# rows it has one below the other.
+Place = tuple[Row, list[str]]
 
 
 class Weights:
@@ -52,20 +40,17 @@ class Weights:
         """``files``: for each tensor the open file that has it."""
         self._files, self._folder = files, folder
 
-    def read(self, names: Names, model: Model, shapes: Shapes) -> dict[str, Tensor]:
+    def read(self, names: Names, model: Model) -> dict[str, Tensor]:
         """Our parameters, fp32, by name, without modules that files may lack, and that these do.
-
-        Args:
-            names: of the architecture.
-            model: the shape.
-            shapes: of all our parameters.
 
         Raises:
             CheckpointError: a tensor is missing, has another shape or type, holds NaN or infinity, or has no
                 place in our model.
         """
-        lacking = {module for module in names.optional if not self._has_any(names, module, shapes)}
-        shapes = {name: shape for name, shape in shapes.items() if _module(name) not in lacking}
+        lacking = {module for module in names.optional if not self._has_any(names, module, model)}
+        shapes = {
+            name: shape for name, shape in model.parameter_shapes().items() if _module(name) not in lacking
+        }
         places = {name: self._find(names, name) for name in shapes}
         self._check_leftovers(names, places, tied=model.tie_embeddings)
         for name, shape in shapes.items():
@@ -73,12 +58,13 @@ class Weights:
         parameters = {name: self._read(places[name], shape, model) for name, shape in shapes.items()}
         for tied, ours in names.tied.items():
             if model.tie_embeddings and tied in self._files:
-                self._check_tied(tied, places[ours].names[0], parameters[ours])
+                _, theirs = places[ours]
+                self._check_tied(tied, theirs[0], parameters[ours])
         return parameters
 
-    def _has_any(self, names: Names, module: str, shapes: Shapes) -> bool:
+    def _has_any(self, names: Names, module: str, model: Model) -> bool:
         """Whether there is something of a module of ours."""
-        ours = [name for name in shapes if _module(name) == module]
+        ours = [name for name in model.parameter_shapes() if _module(name) == module]
         theirs = (each for name in ours for each in names.theirs(name)[1])
         return any(spelled in self._files for name in theirs for spelled in names.spellings(name))
 
@@ -100,10 +86,10 @@ class Weights:
         missing = [name for name, there in zip(theirs, found, strict=True) if there not in self._files]
         if missing:
             raise self._error(f"`{missing[0]}` is missing")
-        return Place(row, found)
+        return row, found
 
     def _check_leftovers(self, names: Names, places: Mapping[str, Place], *, tied: bool) -> None:
-        used = {name for place in places.values() for name in place.names}
+        used = {name for _, theirs in places.values() for name in theirs}
         left = [name for name in self._files if name not in used and not names.means_nothing(name)]
         left = sorted(name for name in left if not (tied and name in names.tied))
         if left:
@@ -114,9 +100,10 @@ class Weights:
             )
 
     def _check(self, place: Place, shape: tuple[int, ...], model: Model) -> None:
-        for name, rows in zip(place.names, _rows(place, shape, model), strict=True):
+        row, names = place
+        for name, rows in zip(names, _rows(row, shape, model), strict=True):
             expected = (rows, *shape[1:])
-            turned = expected[::-1] if place.row.conv1d else expected
+            turned = expected[::-1] if row.conv1d else expected
             there = self._files[name].get_slice(name)
             if tuple(there.get_shape()) != turned:
                 found, wanted = list(there.get_shape()), list(turned)
@@ -125,16 +112,17 @@ class Weights:
                 raise self._error(f"`{name}` is of type {there.get_dtype()}, not one of {', '.join(WIDENED)}")
 
     def _read(self, place: Place, shape: tuple[int, ...], model: Model) -> Tensor:
+        row, names = place
         parameter, start = torch.empty(shape), 0
-        for name, rows in zip(place.names, _rows(place, shape, model), strict=True):
+        for name, rows in zip(names, _rows(row, shape, model), strict=True):
             tensor = self._files[name].get_tensor(name).float()
             if not torch.isfinite(tensor).all():
                 raise self._error(f"`{name}` has values that are not finite")
-            turned = place.row.conv1d and tensor.ndim == 2
+            turned = row.conv1d and tensor.ndim == 2
             parameter[start : start + rows] = tensor.T if turned else tensor
             start += rows
-        if place.row.order:
-            parameter[place.row.order(model)] = parameter.clone()
+        if row.order:
+            parameter[row.order(model)] = parameter.clone()
         return parameter
 
     def _error(self, problem: str) -> CheckpointError:
@@ -145,8 +133,8 @@ def _module(name: str) -> str:
     return name.rpartition(".")[0]
 
 
-def _rows(place: Place, shape: tuple[int, ...], model: Model) -> list[int]:
-    return list(place.row.rows(model)) if place.row.rows else [shape[0]]
+def _rows(row: Row, shape: tuple[int, ...], model: Model) -> list[int]:
+    return list(row.rows(model)) if row.rows else [shape[0]]
 
 
 @contextmanager
@@ -207,11 +195,11 @@ def _file_names(folder: Path) -> list[str]:
     index = read_json(folder, INDEX, INDEX_BYTES_MAX)
     if index is not None:
         table = index.get("weight_map")
-        plain = isinstance(table, dict) and all(map(_is_plain, table.values()))
-        names = sorted(set(table.values())) if isinstance(table, dict) and plain else []
-        if not 0 < len(names) <= FILES_MAX:
+        names = list(table.values()) if isinstance(table, dict) else []
+        plain = all(isinstance(name, str) and FILE.fullmatch(name) for name in names)
+        if not plain or not 0 < len(set(names)) <= FILES_MAX:
             raise CheckpointError(f"{folder / INDEX}: names no files of this folder; fetch it again")
-        return names
+        return sorted(set(names))
     for name in PICKLED:
         if find_file(folder, name) is not None:
             raise CheckpointError(
@@ -220,8 +208,3 @@ def _file_names(folder: Path) -> list[str]:
                 "of an encoder with `AutoModelForPreTraining`"
             )
     raise CheckpointError(f"{folder}: no {SINGLE} and no {INDEX}; give a model's folder that has one")
-
-
-def _is_plain(name: object) -> bool:
-    """Whether it can only be the name of a file in the same folder."""
-    return isinstance(name, str) and FILE.fullmatch(name) is not None
