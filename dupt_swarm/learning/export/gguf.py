@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from gguf import GGUFWriter
 
 FILE = "model.gguf"
-TYPES = ("f32", "f16", "q8_0")
+TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
+"""The types of matrices, and what `gguf` calls a file with such."""
 THEIRS = {"llama": "LLAMA", "gpt2": "GPT2", "cohere": "COMMAND_R"}
 """What `gguf` calls the architectures."""
 
@@ -85,7 +86,7 @@ class Gguf:
         vocabulary = vocabulary_of(learned.tokenizer, model.vocabulary_size)
         _write_about(writer, learned)
         _write_shape(writer, architecture, model)
-        writer.add_file_type(_file_type(self.type))
+        writer.add_file_type(getattr(gguf.LlamaFileType, TYPES[self.type]))
         vocabulary.write(writer)
         for name, values in _tensors(architecture, learned):
             _add(writer, name, values, self.type)
@@ -115,13 +116,6 @@ def _arch(architecture: Architecture) -> Any:
     import gguf
 
     return getattr(gguf.MODEL_ARCH, THEIRS[architecture.name])
-
-
-def _file_type(type: str) -> Any:
-    import gguf
-
-    names = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "q8_0": "MOSTLY_Q8_0"}
-    return getattr(gguf.LlamaFileType, names[type])
 
 
 def _write_about(writer: GGUFWriter, learned: Learned) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,37 +25,41 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> N
     """Write tokenizer.json, the swarm's own unless there is a task, and tokenizer_config.json.
 
     Raises:
-        ManifestError: the vocabulary has the name of one of the task's tokens.
+        ManifestError: the vocabulary has the name of one of the task's tokens, or an encoder's no [MASK].
     """
     if manifest.model.bidirectional:
-        write_encoder_tokenizer(folder, tokenizer, manifest)
-        return
-    special = TASK_TOKENS[: manifest.task_tokens]
-    (folder / "tokenizer.json").write_bytes(_with_tokens(tokenizer, special))
+        content, special = _with_template(tokenizer), _special_of_encoder(tokenizer)
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    else:
+        tokens = TASK_TOKENS[: manifest.task_tokens]
+        content, special = _with_tokens(tokenizer, tokens), _special_of_decoder(tokenizer, tokens)
+        # OpenAI GPT would add the embeddings of token_type_ids, as if they were tokens.
+        inputs = ["input_ids", "attention_mask"]
+    (folder / "tokenizer.json").write_bytes(content)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        # Of ours it is the same: a document begins after the end of another.
-        "bos_token": tokenizer.name_of(tokenizer.begin_of_text),
-        "eos_token": tokenizer.name_of(tokenizer.end_of_text),
-        "additional_special_tokens": list(special),
-        "split_special_tokens": True,
+        **special,
         **({} if tokenizer.surplus else {"add_prefix_space": False}),
         "clean_up_tokenization_spaces": False,
-        # OpenAI GPT would add the embeddings of token_type_ids, as if they were tokens.
-        "model_input_names": ["input_ids", "attention_mask"],
+        "model_input_names": inputs,
         "model_max_length": manifest.model.context_length,
     }
     write_json(folder / "tokenizer_config.json", config)
 
 
-def write_encoder_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manifest) -> None:
-    """The same for an encoder: text in which [MASK] stands for what is masked, with [CLS] and [SEP] around.
+def _special_of_decoder(tokenizer: Tokenizer, of_task: Sequence[str]) -> dict[str, Any]:
+    return {
+        # Of ours it is the same: a document begins after the end of another.
+        "bos_token": tokenizer.name_of(tokenizer.begin_of_text),
+        "eos_token": tokenizer.name_of(tokenizer.end_of_text),
+        "additional_special_tokens": list(of_task),
+        "split_special_tokens": True,
+    }
 
-    Raises:
-        ManifestError: it has no [MASK].
-    """
+
+def _special_of_encoder(tokenizer: Tokenizer) -> dict[str, Any]:
+    """[MASK] is not split: it stands for what is masked in a text."""
     tokens = tokenizer.encoder_tokens
-    (folder / "tokenizer.json").write_bytes(_with_template(tokenizer))
     named = {
         "cls_token": tokens.first,
         "sep_token": tokens.last,
@@ -62,15 +67,7 @@ def write_encoder_tokenizer(folder: Path, tokenizer: Tokenizer, manifest: Manife
         "pad_token": tokens.last if tokens.pad is None else tokens.pad,
         **({} if tokenizer.unknown is None else {"unk_token": tokenizer.unknown}),
     }
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        **{name: tokenizer.name_of(index) for name, index in named.items()},
-        **({} if tokenizer.surplus else {"add_prefix_space": False}),
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        "model_max_length": manifest.model.context_length,
-    }
-    write_json(folder / "tokenizer_config.json", config)
+    return {name: tokenizer.name_of(index) for name, index in named.items()}
 
 
 def _with_template(tokenizer: Tokenizer) -> bytes:
@@ -136,17 +133,14 @@ class HuggingFace:
             theirs = {name: tensor for name, tensor in theirs.items() if not name.startswith(left_out)}
         write_tensors(folder / "model.safetensors", theirs)
         write_tokenizer(folder, learned.tokenizer, learned.manifest)
-        config = self.config(learned.manifest)
         if learned.manifest.model.bidirectional:
             # An id that is not there would be 0 there, and its embedding would not learn.
-            write_json(
-                folder / "config.json", config | {"pad_token_id": learned.tokenizer.encoder_tokens.pad}
-            )
-            return
-        begin, end = learned.tokenizer.begin_of_text, learned.tokenizer.end_of_text
-        edges = {"bos_token_id": begin, "eos_token_id": end}
-        write_json(folder / "config.json", config | edges)
-        write_json(folder / "generation_config.json", edges | {"pad_token_id": end})
+            edges = {"pad_token_id": learned.tokenizer.encoder_tokens.pad}
+        else:
+            begin, end = learned.tokenizer.begin_of_text, learned.tokenizer.end_of_text
+            edges = {"bos_token_id": begin, "eos_token_id": end}
+            write_json(folder / "generation_config.json", edges | {"pad_token_id": end})
+        write_json(folder / "config.json", self.config(learned.manifest) | edges)
 
     def has_head(self, manifest: Manifest) -> bool:
         """See `Format.has_head`: of a decoder, other heads than of two have one output there, or no bias."""
