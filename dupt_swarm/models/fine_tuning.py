@@ -26,6 +26,7 @@ from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.load import learn_labels, load_examples
+from dupt_swarm.learning.objectives import build_outline
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.threads import threads_to_spare
@@ -235,7 +236,7 @@ class Finetuner:
     def _write(self, parameters: torch.Tensor, epochs: list[Epoch], best: Epoch, threads: int) -> None:
         """Put the result into a folder, which becomes ``out`` when it is complete."""
         state = self._base.state
-        layout = layout_of(self._shapes())
+        layout = layout_of(build_outline(self.manifest).parameters())
         result = ReplicaState(state.round, state.swarm_tokens, layout, parameters, {})
         report = {
             "version": VERSION,
@@ -260,10 +261,6 @@ class Finetuner:
                 (folder / FINETUNING_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
             save_state(result, folder / REPLICA_FILE)
         self.report = report
-
-    def _shapes(self) -> list[torch.Tensor]:
-        with torch.device("meta"):
-            return list(TaskModel(self.manifest.model, self.manifest.objective).parameters())
 
 
 @contextmanager

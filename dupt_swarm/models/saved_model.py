@@ -27,7 +27,7 @@ from dupt_swarm.learning.importing.hugging_face import (
     is_hugging_face,
     read_hugging_face,
 )
-from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives import build_model, build_outline
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
@@ -113,8 +113,7 @@ class SavedModel:
     @property
     def described(self) -> bool:
         """Whether the manifest describes its model; a swarm may train any module of the library's users."""
-        with torch.device("meta"):  # without memory; the first time takes PyTorch more than a second
-            return layout_of(build_model(self.manifest).parameters()) == self.state.layout
+        return layout_of(build_outline(self.manifest).parameters()) == self.state.layout
 
     def build(self, device: torch.device) -> nn.Module:
         """The model with its weights, on ``device``, in evaluation mode.

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -19,7 +18,7 @@ from dupt_swarm.errors import VerificationError
 from dupt_swarm.learning.importing.files import find_file, read_bytes, read_json
 from dupt_swarm.learning.importing.hugging_face import CONFIG, CONFIG_BYTES_MAX, read_hugging_face
 from dupt_swarm.learning.importing.weights import SINGLE
-from dupt_swarm.learning.objectives import build_model, first_model
+from dupt_swarm.learning.objectives import build_outline, first_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.models.exporting import STATE_INDEX_FILE
@@ -126,8 +125,7 @@ def _exported(folder: Path) -> _Model:
     manifest = Manifest.from_bytes(
         _read(folder, MANIFEST_FILE, MANIFEST_BYTES_MAX), f"{folder / MANIFEST_FILE}"
     )
-    with torch.device("meta"):
-        layout = layout_of(build_model(manifest).parameters())
+    layout = layout_of(build_outline(manifest).parameters())
     try:
         index = Index.parse(_read(folder, STATE_INDEX_FILE, INDEX_BYTES_MAX))
         check_header(index, layout, build_outer(manifest).buffer_names)
@@ -157,8 +155,7 @@ def _parameters(folder: Path, manifest: Manifest) -> list[Tensor] | None:
     config = read_json(folder, CONFIG, CONFIG_BYTES_MAX) or {}
     if "model_type" in config:
         return None if manifest.objective.supervised else read_hugging_face(folder).parameters
-    with torch.device("meta"):
-        names = [name for name, _ in build_model(manifest).named_parameters()]
+    names = [name for name, _ in build_outline(manifest).named_parameters()]
     try:
         with safe_open(folder / SINGLE, framework="pt") as file:
             return [file.get_tensor(name) for name in names]

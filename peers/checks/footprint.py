@@ -9,7 +9,7 @@ import torch
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.inner import MOMENTS
 from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
-from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives import build_outline
 from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.transformer.attention import PLAIN_TOKENS
 from dupt_swarm.manifest import Manifest
@@ -53,8 +53,7 @@ def estimate_footprint(
     takes, and the main memory that the processes of the others share with the trainer.
     """
     on_gpu = device == "cuda"
-    with torch.device("meta"):
-        parameters = parameter_count(build_model(manifest))
+    parameters = parameter_count(build_outline(manifest))
     vector = FLOAT * parameters
     moments = MOMENTS[manifest.inner.optimizer]
     # Parameters and gradients; on a CPU diloco: anchor and what was sent, gradient: their sums; and two in

@@ -127,12 +127,10 @@ def _sha256(path: Path) -> str:
 
 def _count_parameters(manifest: Manifest) -> int:
     """Of the manifest's model, without the memory that it would take."""
-    import torch
+    from dupt_swarm.learning.interruptible import parameter_count
+    from dupt_swarm.learning.objectives import build_outline
 
-    from dupt_swarm.learning.objectives import build_model
-
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in build_model(manifest).parameters())
+    return parameter_count(build_outline(manifest))
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

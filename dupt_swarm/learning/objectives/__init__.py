@@ -13,6 +13,12 @@ start            a task's manifest and first weights, from a model that is there
 scores           accuracy, F1, correlations, and the evaluation of a task model
 """
 
-from dupt_swarm.learning.objectives.open import backbone_of, build_model, decoder_of, first_model
+from dupt_swarm.learning.objectives.open import (
+    backbone_of,
+    build_model,
+    build_outline,
+    decoder_of,
+    first_model,
+)
 
-__all__ = ["backbone_of", "build_model", "decoder_of", "first_model"]
+__all__ = ["backbone_of", "build_model", "build_outline", "decoder_of", "first_model"]

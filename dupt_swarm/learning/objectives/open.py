@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import nn
 
 from dupt_swarm.errors import CorpusError, UsageError
@@ -38,6 +39,12 @@ def kind_of(manifest: Manifest) -> type[TrainingObjective]:
 def build_model(manifest: Manifest) -> nn.Module:
     """What the objective trains, its weights drawn with seed 0 (`init_weights` draws others)."""
     return kind_of(manifest).model(manifest)
+
+
+def build_outline(manifest: Manifest) -> nn.Module:
+    """The same on the meta device: shapes alone, without memory; the first time takes a second or two."""
+    with torch.device("meta"):
+        return build_model(manifest)
 
 
 def first_model(manifest: Manifest) -> nn.Module:
