@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -52,18 +52,6 @@ def perplexity(loss_nats: float) -> float:
         return math.exp(loss_nats)
     except OverflowError:
         return math.inf
-
-
-def mixed(found: Sequence[Evaluation], shares: Sequence[float]) -> Evaluation:
-    """The evaluation of a mixture, of which each part in ``found`` has its share; together they are 1."""
-    loss = sum(share * one.loss_nats for share, one in zip(shares, found, strict=True))
-    bytes_per_token = sum(share * one.bytes / one.tokens for share, one in zip(shares, found, strict=True))
-    return Evaluation(
-        loss,
-        loss / math.log(2) / bytes_per_token,
-        sum(one.tokens for one in found),
-        sum(one.bytes for one in found),
-    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import cast
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from dupt_swarm.learning.batches import Batch, Blocks, held_out_batches
-from dupt_swarm.learning.evaluation import Evaluation, evaluate, mixed
+from dupt_swarm.learning.evaluation import Evaluation, evaluate
 from dupt_swarm.learning.mixture import Mixture
 from dupt_swarm.learning.objectives.text import LearntFromText, Part
 from dupt_swarm.learning.quality import Quality
@@ -40,6 +41,9 @@ class Language(LearntFromText[Evaluation]):
         return evaluate(model, cast(Iterator[Blocks], batches), self._token_bytes, device)
 
     def _quality(self, found: Sequence[Evaluation], shares: Sequence[float]) -> Quality:
-        together = mixed(found, shares)
-        counts = {"tokens": together.tokens, "bytes": together.bytes}
-        return Quality(together.loss_nats, counts, bits_per_byte=together.bits_per_byte)
+        loss = sum(share * one.loss_nats for share, one in zip(shares, found, strict=True))
+        bytes_per_token = sum(
+            share * one.bytes / one.tokens for share, one in zip(shares, found, strict=True)
+        )
+        counts = {"tokens": sum(one.tokens for one in found), "bytes": sum(one.bytes for one in found)}
+        return Quality(loss, counts, bits_per_byte=loss / math.log(2) / bytes_per_token)

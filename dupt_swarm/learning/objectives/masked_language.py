@@ -64,7 +64,7 @@ class MaskedLanguage(LearntFromText[MaskedEvaluation]):
         self._masking = Masking(manifest, tokenizer)
         super().__init__(manifest, tokenizer, mixture)
         if self._masking.pairs:
-            self.notes = [*self.notes, *self._check_pairs()]
+            self.notes += self._check_pairs()
 
     @classmethod
     def model(cls, manifest: Manifest) -> Bert:
@@ -75,12 +75,10 @@ class MaskedLanguage(LearntFromText[MaskedEvaluation]):
         return text_tokens(manifest)
 
     def batches(self, sequences: int, peer: str) -> tuple[MaskedBatches, int]:
-        """See `TrainingObjective`."""
         blocks, micro_batches = super().batches(sequences, peer)
         return MaskedBatches(blocks, MaskedExamples(self._masking, self._manifest.seed, peer)), micro_batches
 
     def example(self, sequences: int) -> Batch:
-        """See `TrainingObjective`."""
         return MaskedExamples(self._masking, 0, "example").batch(super().example(sequences)[0])
 
     def _read(self, parts: Sequence[Part], sequences: int, first: int) -> Iterator[Batch]:

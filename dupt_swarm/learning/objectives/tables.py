@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, Self
 
@@ -15,8 +15,7 @@ from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.labelled.encoded import Batch, Encoded
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.left_out import LeftOut
-from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -44,7 +43,7 @@ def tables_of(settings: DataSettings) -> LabelledFiles:
     return LabelledFiles(paths[0], settings.columns)
 
 
-class LearntFromTables(ABC, Generic[Batch]):
+class LearntFromTables(TrainingObjective, Generic[Batch]):
     """Examples to learn from; see `TrainingObjective`.
 
     An example counts for as many tokens as the context has, however long it is: so a step has the manifest's
@@ -55,7 +54,6 @@ class LearntFromTables(ABC, Generic[Batch]):
     """
 
     unit = "examples"
-    left_out: Sequence[LeftOut] = ()
     uniform = False  # a batch is as wide as its longest example
 
     def __init__(self, manifest: Manifest, examples: Encoded[Batch]) -> None:
@@ -63,6 +61,13 @@ class LearntFromTables(ABC, Generic[Batch]):
         self._train, self._held_out = examples.split(manifest.seed)
         self.size = len(self._train)
         self._manifest = manifest
+        self.notes = []
+        if cut := examples.truncated:
+            self.notes.append(
+                f"examples with a text that was too long, and was cut: {cut} of {len(examples)}"
+            )
+        if examples.left_out:
+            self.notes.append(f"examples left out, for a text of theirs is empty: {examples.left_out}")
 
     @classmethod
     def open(
@@ -88,14 +93,6 @@ class LearntFromTables(ABC, Generic[Batch]):
             UsageError: the settings do not go with the manifest.
         """
 
-    @property
-    def notes(self) -> list[str]:
-        """What was done to examples that did not fit."""
-        truncated, left_out = self.examples.truncated, self.examples.left_out
-        cut = f"examples with a text that was too long, and was cut: {truncated} of {len(self.examples)}"
-        without = f"examples left out, for a text of theirs is empty: {left_out}"
-        return [*([cut] if truncated else []), *([without] if left_out else [])]
-
     @abstractmethod
     def _quality(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> Quality:
         """How good ``model`` is on ``batches``."""
@@ -103,7 +100,6 @@ class LearntFromTables(ABC, Generic[Batch]):
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
-        """See `TrainingObjective`."""
         length = self._held_out.length_max
         most = held_out_sequences(EXAMPLES_PER_BLOCK * most, parameter_count(model), length, device)
         chosen = self._held_out.some(self._at_once(most), self._at_once(EXAMPLES_PER_BLOCK * first))
@@ -112,7 +108,6 @@ class LearntFromTables(ABC, Generic[Batch]):
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
-        """See `TrainingObjective`."""
         chosen = self.examples.some(most) if most else self.examples
         return self._measure(model, device, chosen, sequences, look)
 

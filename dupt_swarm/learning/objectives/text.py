@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,9 +24,8 @@ from dupt_swarm.learning.batches import (
 )
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
-from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.mixture import Mixture, Offered, texts_of, weight_of_offered
-from dupt_swarm.learning.objectives.training import DataSettings
+from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.token_files import Split
@@ -37,7 +36,7 @@ Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how m
 Found = TypeVar("Found")  # what is found of a part
 
 
-class LearntFromText(ABC, Generic[Found]):
+class LearntFromText(TrainingObjective, Generic[Found]):
     """Text to learn from; see `TrainingObjective`.
 
     Attributes:
@@ -50,17 +49,14 @@ class LearntFromText(ABC, Generic[Found]):
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
         self.mixture = mixture
         self.size = mixture.train_tokens
-        self.left_out: Sequence[LeftOut] = mixture.left_out
+        self.left_out = mixture.left_out
         self._manifest = manifest
         self._block_length = self.block_length(manifest)
-        self.notes: Sequence[str] = (
-            [
-                f"the swarm's tokenizer does not keep text as it is: {tokenizer.lossy}; "
-                "what is measured is of the text that it keeps"
-            ]
-            if tokenizer.lossy
-            else []
+        lossy = (
+            f"the swarm's tokenizer does not keep text as it is: {tokenizer.lossy}; "
+            "what is measured is of the text that it keeps"
         )
+        self.notes = [lossy] if tokenizer.lossy else []
 
     @classmethod
     def block_length(cls, manifest: Manifest) -> int:
@@ -108,7 +104,6 @@ class LearntFromText(ABC, Generic[Found]):
         return cls(manifest, tokenizer, mixture)
 
     def batches(self, sequences: int, peer: str) -> tuple[BatchSource, int]:
-        """Of blocks; see `TrainingObjective`."""
         batch_size, micro_batches = cut_step(self._manifest, sequences)
         splits, offered = [corpus.train for corpus in self.mixture.corpora], self.mixture.offered
         order = (self._block_length, batch_size, self._manifest.seed, peer)
@@ -123,7 +118,6 @@ class LearntFromText(ABC, Generic[Found]):
         return MixedBatches(splits, weights, *order, stream), micro_batches
 
     def example(self, sequences: int) -> Batch:
-        """Of blocks; see `TrainingObjective`."""
         split = self.mixture.components[0].held_out
         blocks = [(split, number % self._blocks(split)) for number in range(sequences)]
         return read_blocks(blocks, self._block_length)

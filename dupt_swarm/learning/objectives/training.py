@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Self
 
 import torch
 from torch import nn
@@ -22,37 +23,32 @@ from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 DataSettings = OracleSettings | EvaluatorSettings
 
 
-class TrainingObjective(Protocol):
+class TrainingObjective(ABC):
     """One kind of objective, with data of this machine, which never leave it, or of the swarm.
 
     A part of them is held out.
+
+    Attributes:
+        size: how much there is to train on, in ``unit``.
+        unit: such as ``tokens``.
+        left_out: files that could not be read.
+        notes: what else the owner should know of the data, a sentence each.
+        uniform: whether all batches have one shape; a model is compiled for one.
     """
 
-    @property
-    def size(self) -> int:
-        """How much there is to train on, in `unit`."""
-
-    @property
-    def unit(self) -> str:
-        """Such as ``tokens``."""
-
-    @property
-    def left_out(self) -> Sequence[LeftOut]:
-        """Files that could not be read."""
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """What else the owner should know of the data, a sentence each."""
-
-    @property
-    def uniform(self) -> bool:
-        """Whether all batches have one shape; a model is compiled for one."""
+    size: int
+    unit: str
+    left_out: Sequence[LeftOut] = ()
+    notes: list[str]
+    uniform: bool
 
     @classmethod
+    @abstractmethod
     def model(cls, manifest: Manifest) -> nn.Module:
         """What is trained: `model(*batch)` is a loss. Weights are drawn with seed 0."""
 
     @classmethod
+    @abstractmethod
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
         """Find out quickly whether the data are of the right kind; they are not read to their end.
 
@@ -62,6 +58,7 @@ class TrainingObjective(Protocol):
         """
 
     @classmethod
+    @abstractmethod
     def open(
         cls,
         manifest: Manifest,
@@ -70,7 +67,7 @@ class TrainingObjective(Protocol):
         cache: Path,
         progress: Progress | None = None,
         offered: OfferedText | None = None,
-    ) -> TrainingObjective:
+    ) -> Self:
         """Read the data.
 
         Args:
@@ -85,6 +82,7 @@ class TrainingObjective(Protocol):
             CorpusError: they cannot be read, or there is too little.
         """
 
+    @abstractmethod
     def batches(self, sequences: int, peer: str) -> tuple[BatchSource, int]:
         """Training data without end, in an order that ``peer`` decides, and how many batches make a step.
 
@@ -93,9 +91,11 @@ class TrainingObjective(Protocol):
             peer: the id of this one.
         """
 
+    @abstractmethod
     def example(self, sequences: int) -> Batch:
         """A batch as training has them, or smaller, to find out how much room one takes."""
 
+    @abstractmethod
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
@@ -113,6 +113,7 @@ class TrainingObjective(Protocol):
             Abandoned: ``look`` raised it.
         """
 
+    @abstractmethod
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
     ) -> Quality:
