@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
@@ -138,20 +139,6 @@ class Workers:
             WorkerMemoryError: in that call; a device has not enough.
             DeviceLostError: a worker has ended, or cannot compute this.
         """
-
-        def gather(loss: Tensor) -> Tensor:
-            answers = [worker.answer(look) for worker in self._all]
-            for worker, answer in zip(self._all, answers, strict=True):
-                worker.check(answer)
-            unused = [parameter for parameter in self._parameters if parameter.grad is None]
-            for worker, answer in zip(self._all, answers, strict=True):
-                assert isinstance(answer, Done)
-                worker.area.add_to(gradients(self._parameters))
-                loss = loss + answer.loss
-            for parameter in unused:  # the optimizer leaves it as it is, as on one device; zeros let it decay
-                parameter.grad = None
-            return loss
-
         if not self._all:
             yield lambda loss: loss
             return
@@ -161,10 +148,23 @@ class Workers:
                 worker.answer(look)  # of a step that was dropped
                 worker.area.put(self._parameters)
                 worker.tell(Compute(batches, examples, at_once, dtype, scale, seed))
-            yield gather
+            yield partial(self._gather, look)
         finally:
             for worker in self._all:
                 worker.drop()
+
+    def _gather(self, look: Callable[[], object], loss: Tensor) -> Tensor:
+        answers = [worker.answer(look) for worker in self._all]
+        for worker, answer in zip(self._all, answers, strict=True):
+            worker.check(answer)
+        unused = [parameter for parameter in self._parameters if parameter.grad is None]
+        for worker, answer in zip(self._all, answers, strict=True):
+            assert isinstance(answer, Done)
+            worker.area.add_to(gradients(self._parameters))
+            loss = loss + answer.loss
+        for parameter in unused:  # the optimizer leaves it as it is, as on one device; zeros let it decay
+            parameter.grad = None
+        return loss
 
     def rest(self) -> None:
         """Leave the memory of their devices to others until the next step."""

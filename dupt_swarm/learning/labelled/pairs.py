@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import torch
@@ -103,11 +104,10 @@ def load_pairs(files: LabelledFiles, tokenizer: Tokenizer, context_length: int) 
         CorpusError: file, row and remedy: what cannot be read, or a row that is no pair of texts.
         UsageError: a column is renamed that pairs lack.
     """
-    files.check_names(COLUMNS)
     end = tokenizer.end_of_text
     pairs: list[tuple[Tokens, ...]] = []
     rows = truncated = 0
-    for read in chunks(map(_texts, files.rows(COLUMNS)), ROWS_AT_ONCE):
+    for read in chunks(read_rows(files), ROWS_AT_ONCE):
         rows += len(read)
         texts = [text for pair in filter(_is_written, read) for text in pair]
         encoded = tokenizer.encode_batch(texts)
@@ -127,13 +127,18 @@ def read_pairs(files: LabelledFiles) -> Iterator[tuple[str, str]]:
         CorpusError: see `load_pairs`.
         UsageError: likewise.
     """
+    return filter(_is_written, read_rows(files))
+
+
+def read_rows(files: LabelledFiles) -> Iterator[tuple[str, str]]:
+    """The source and the target of each row, one of which may be empty.
+
+    Raises:
+        CorpusError: see `load_pairs`.
+        UsageError: likewise.
+    """
     files.check_names(COLUMNS)
-    return filter(_is_written, map(_texts, files.rows(COLUMNS)))
-
-
-def _texts(row: Row) -> tuple[str, str]:
-    """The source and the target of a row."""
-    return text_in(row, SOURCE), text_in(row, TARGET)
+    return ((text_in(row, SOURCE), text_in(row, TARGET)) for row in files.rows(COLUMNS))
 
 
 def _is_written(pair: tuple[str, str]) -> bool:
@@ -163,9 +168,7 @@ def texts_in(files: LabelledFiles) -> Iterator[str]:
         CorpusError: see `load_pairs`.
         UsageError: likewise.
     """
-    files.check_names(COLUMNS)
-    for row in files.rows(COLUMNS):
-        yield from _texts(row)
+    return chain.from_iterable(read_rows(files))
 
 
 class PairBatches(EncodedBatches[PairBatch]):

@@ -17,7 +17,7 @@ from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.device import autocast, on
 from dupt_swarm.learning.evaluation import count_foretold, evaluating
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.pairs import COLUMNS, PairBatch, PairBatches, Pairs, load_pairs, text_in
+from dupt_swarm.learning.labelled.pairs import PairBatch, PairBatches, Pairs, load_pairs, read_rows
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
 from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.quality import Quality
@@ -40,12 +40,8 @@ class Seq2Seq(LearntFromTables[PairBatch]):
     def check(cls, manifest: Manifest, settings: DataSettings) -> None:
         del manifest
         files = tables_of(settings)
-        files.check_names(COLUMNS)
-        row = next(files.rows(COLUMNS), None)
-        if row is None:
+        if next(read_rows(files), None) is None:
             raise CorpusError(f"{files.path}: there are no rows; give some pairs of texts")
-        for name in COLUMNS:
-            text_in(row, name)
 
     @classmethod
     def _load(cls, manifest: Manifest, tokenizer: Tokenizer, files: LabelledFiles) -> Pairs:
