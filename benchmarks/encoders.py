@@ -6,7 +6,7 @@ epoch), models of about 5 million weights (equal to 1 %: the feed-forward layers
 so), a vocabulary of 4096 trained on those texts, Muon at 2e-3.
 
     decoder   GPT-2's block; learns to continue (`lm`)
-    mlm       BERT's; learns to foretell the 15 % of the tokens that are masked
+    mlm       BERT's; learns to predict the 15 % of the tokens that are masked
     mlm-nsp   the same, of pairs of texts, and whether the second follows on the first
     mlm-pre   as `mlm` with the norms where GPT-2 has them
 
@@ -23,7 +23,7 @@ examples; the decoder has λ = 0 and λ = 0.5. With ``--tokens 0`` there is no p
 How to read it: accuracy on the test's examples, mean ± standard deviation over the seeds, each of which draws
 weights, the order of text, and examples anew; the sampling error of one accuracy of 0.85 is 0.011. The
 differences are to `decoder, λ = 0` with the same seed and as many tokens, or as many as ``--against`` says.
-Held-out losses are nats per token that is foretold (with pairs, and per answer); they do not compare between
+Held-out losses are nats per token that is predicted (with pairs, and per answer); they do not compare between
 objectives. `speed` prints tokens of pre-training per second of processor time ÷ those of the decoder, medians
 of slices that take turns: at equal time the decoder has had so many fewer ``--tokens``.
 """

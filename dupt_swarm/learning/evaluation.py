@@ -102,13 +102,13 @@ def evaluate(
     return Evaluation.of(nats, sum(counts), text_bytes)
 
 
-def count_foretold(
+def count_predicted(
     h: Tensor, targets: Tensor, logits_of: Callable[[Tensor], Tensor], vocabulary_size: int
 ) -> Tensor:
-    """How well all ``targets`` are foretold, in pieces that fit in memory; waits for nothing.
+    """How well all ``targets`` are predicted, in pieces that fit in memory; waits for nothing.
 
     Args:
-        h: [N, C], from which they are foretold.
+        h: [N, C], from which they are predicted.
         targets: int64 [N].
         logits_of: [n, C] to [n, V].
         vocabulary_size: V.

@@ -1,6 +1,6 @@
 """Examples for an encoder: blocks of text with some tokens masked, and pairs of texts.
 
-Devlin et al. 2018 (arXiv:1810.04805), section 3.1: of the tokens, 15 % are foretold; 80 % of those are
+Devlin et al. 2018 (arXiv:1810.04805), section 3.1: of the tokens, 15 % are predicted; 80 % of those are
 masked, 10 % are other tokens, 10 % stay. With pairs, a text is cut in two, and half of the time the second
 part is that of the example before. Each example draws from the oracle's own seed and its own number, so that
 masks are new in each epoch, and an interrupted training goes on alike.
@@ -19,10 +19,10 @@ from dupt_swarm.learning.batches import Batch, BatchSource
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 
-MASKED, REPLACED = 0.8, 0.1  # of what is foretold; the rest stays as it is
+MASKED, REPLACED = 0.8, 0.1  # of what is predicted; the rest stays as it is
 ANOTHER = 0.5  # of the second texts
 Ids = np.ndarray[Any, np.dtype[np.int64]]
-NOTHING = -1  # at a place that is not foretold
+NOTHING = -1  # at a place that is not predicted
 NO_IDS: Ids = np.empty(0, dtype=np.int64)
 
 
@@ -32,11 +32,11 @@ def text_tokens(manifest: Manifest) -> int:
 
 
 class Masked(NamedTuple):
-    """A sequence in which some tokens are foretold.
+    """A sequence in which some tokens are predicted.
 
     Attributes:
         tokens: int64 [T].
-        places: int64 [M], where tokens are foretold, in order; filled up with 0.
+        places: int64 [M], where tokens are predicted, in order; filled up with 0.
         targets: int64 [M], what was there; filled up with `NOTHING`.
     """
 
@@ -71,7 +71,7 @@ class Masking:
         self._whole_words = objective.whole_words
 
     def mask(self, tokens: Ids, random: np.random.Generator) -> Masked:
-        """Have some of ``tokens`` foretold, one at least, but none that is special."""
+        """Have some of ``tokens`` predicted, one at least, but none that is special."""
         candidates = np.flatnonzero(~self._is_special[tokens])
         wanted = min(self._most, max(1, round(self._share * len(candidates))))
         places = np.sort(self._chosen(tokens, candidates, wanted, random))
@@ -112,7 +112,7 @@ class Masking:
         return int(places[random.integers(len(places))]) if len(places) else int(random.integers(first, end))
 
     def _chosen(self, tokens: Ids, candidates: Ids, wanted: int, random: np.random.Generator) -> Ids:
-        """Which of the candidates are foretold, ``wanted`` or, of whole words, fewer."""
+        """Which of the candidates are predicted, ``wanted`` or, of whole words, fewer."""
         if not self._whole_words or not len(candidates):
             return random.permutation(candidates)[:wanted]
         words = np.cumsum(self._starts_word[tokens])[candidates]
@@ -123,7 +123,7 @@ class Masking:
                 chosen += of_word.tolist()
             if len(chosen) == wanted:
                 break
-        # A word that is longer than all that may be foretold is all that there is.
+        # A word that is longer than all that may be predicted is all that there is.
         return np.array(chosen, dtype=np.int64) if chosen else candidates[:wanted]
 
 
@@ -191,7 +191,7 @@ class MaskedBatches:
     """Masked examples without end; a `BatchSource`.
 
     Attributes:
-        tokens_per_example: k, however many of them are foretold.
+        tokens_per_example: k, however many of them are predicted.
     """
 
     def __init__(self, blocks: BatchSource, examples: MaskedExamples) -> None:

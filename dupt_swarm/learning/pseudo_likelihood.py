@@ -1,7 +1,7 @@
-"""How likely an encoder finds a text: each token in turn is masked, and foretold from all the others.
+"""How likely an encoder finds a text: each token in turn is masked, and predicted from all the others.
 
 That is the pseudo-log-likelihood of Salazar et al. 2020 (arXiv:1910.14659), section 2. It is not comparable
-with a decoder's: there each token is foretold from those before it alone.
+with a decoder's: there each token is predicted from those before it alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def evaluate_masked_pieces(
         pieces: the documents; see `read_pieces`.
         batch_size: passes at once at most.
         device: where to compute.
-        look: called before each batch with the bytes of text that are foretold, and read, so far; it may
+        look: called before each batch with the bytes of text that are predicted, and read, so far; it may
             raise `Abandoned`.
 
     Raises:

@@ -14,7 +14,7 @@ class Quality:
             that of whether a text follows; of a task −L2 per example, or its scores' mean squared error.
         counts: what it was measured on, by unit: tokens and bytes of text, or examples.
         bits_per_byte: of text, comparable between tokenizers; None for anything else.
-        accuracy: the share of right answers, of masked tokens that were foretold, or of right tokens of
+        accuracy: the share of right answers, of masked tokens that were predicted, or of right tokens of
             targets, 0 to 1; None for a decoder's text, and for a task whose answers are scores.
         nsp_accuracy: of the answers to whether a text follows on another; None: that is not learnt.
     """

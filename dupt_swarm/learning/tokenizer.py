@@ -55,7 +55,7 @@ class EncoderTokens:
     Attributes:
         first: before the first text; [CLS].
         last: after each text; [SEP].
-        mask: in place of a token that is to be foretold; [MASK].
+        mask: in place of a token that is to be predicted; [MASK].
         pad: after a sequence that is shorter than others; None: it has none, and any id will do.
     """
 

@@ -74,9 +74,9 @@ class Objective(Table):
     )
     lm_weight: float = Field(default=0.5, ge=0, le=100, description="λ, the weight of L1 beside a task's L2")
     head_dropout: float = Field(default=0.1, ge=0, lt=1, description="on h_l^m, before W_y")
-    masked_share: float = Field(default=0.15, gt=0, le=0.9, description="mlm: of the tokens, to be foretold")
+    masked_share: float = Field(default=0.15, gt=0, le=0.9, description="mlm: of the tokens, to be predicted")
     whole_words: bool = Field(default=False, description="mlm: a word is masked as a whole, or not at all")
-    nsp: bool = Field(default=False, description="mlm: also foretell whether a text follows on another")
+    nsp: bool = Field(default=False, description="mlm: also predict whether a text follows on another")
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=1, description="seq2seq: ε, of the probability for all tokens alike"
     )

@@ -72,7 +72,7 @@ def accepts(before: Sequence[float], after: Sequence[float]) -> bool:
     """Whether a round may lead from a state with the losses ``before`` to one with the losses ``after``.
 
     Each in nats per token, of the same groups of held-out text, at least two. Where a group has few tokens to
-    foretell, such as masked ones, the losses rise and fall by chance by more than a good round changes them.
+    predict, such as masked ones, the losses rise and fall by chance by more than a good round changes them.
     """
     rises = [new - old for old, new in zip(before, after, strict=True)]
     if not all(math.isfinite(rise) for rise in rises):

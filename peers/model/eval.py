@@ -12,9 +12,9 @@ from dupt_swarm.command_line.exit_codes import command_errors
 from peers import options
 from peers.model.measures.pairs import written
 from peers.model.measures.report import Machine, Measure
-from peers.model.measures.text import foretold, predicted
+from peers.model.measures.text import by_decoder, by_encoder
 
-MEASURES: dict[str, Measure] = {"decoder": predicted, "encoder": foretold, "encoder-decoder": written}
+MEASURES: dict[str, Measure] = {"decoder": by_decoder, "encoder": by_encoder, "encoder-decoder": written}
 """How each kind of model is measured."""
 
 
@@ -53,7 +53,7 @@ def command(model: Path, corpus: str, as_json: bool, **chosen: Any) -> None:
     long, and is not comparable with a decoder's.
 
     An encoder-decoder is measured on pairs, a table with the columns `source` and `target`: how well it
-    foretells each token of the targets from those before it, and chrF and BLEU of what it writes by itself,
+    predicts each token of the targets from those before it, and chrF and BLEU of what it writes by itself,
     as `dupt-model translate` does.
     """
     from dupt_swarm.learning.device import choose_device

@@ -15,7 +15,7 @@ from peers import options
 @click.command("fill")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
-    "--text", required=True, help='With [MASK] where a word is to be foretold: "The capital is [MASK]".'
+    "--text", required=True, help='With [MASK] where a word is to be predicted: "The capital is [MASK]".'
 )
 @click.option(
     "--most", type=click.IntRange(1), default=5, show_default=True, help="The likeliest so many of each."

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.evaluation import count_foretold, evaluate
+from dupt_swarm.learning.evaluation import count_predicted, evaluate
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Model
 
@@ -81,11 +81,11 @@ def test_figures_on_the_device_are_fp32(monkeypatch: pytest.MonkeyPatch) -> None
     """An Apple GPU has no fp64."""
     monkeypatch.setattr(device_module, "_cpu_has_bf16", lambda: False)
     h, logits = torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), nn.Linear(4, 9, bias=False)
-    nats, right, count = found = count_foretold(h, torch.arange(5), logits, 9)
+    nats, right, count = found = count_predicted(h, torch.arange(5), logits, 9)
     assert found.dtype == torch.float32
-    foretold = logits(h).log_softmax(1)
-    assert nats == pytest.approx(-float(foretold.diagonal().sum()))
-    assert (right, count) == (int((foretold.argmax(1) == torch.arange(5)).sum()), 5)
+    predicted = logits(h).log_softmax(1)
+    assert nats == pytest.approx(-float(predicted.diagonal().sum()))
+    assert (right, count) == (int((predicted.argmax(1) == torch.arange(5)).sum()), 5)
 
 
 def test_no_text_is_an_error() -> None:

@@ -56,28 +56,28 @@ def batches(rule: Masking, rows: int = 3) -> MaskedBatches:
 
 
 def test_masking_has_the_papers_ratios() -> None:
-    """Of a million tokens 15 % are foretold, of which 80 % are masked, 10 % are others, 10 % stay."""
+    """Of a million tokens 15 % are predicted, of which 80 % are masked, 10 % are others, 10 % stay."""
     rule = masking()
     source = batches(rule, rows=500)
-    seen = foretold = masked = stayed = 0
+    seen = predicted = masked = stayed = 0
     ordinary: set[int] = set()
     while seen < 1_000_000:
         tokens, places, targets = next(source)
         now = tokens.gather(1, places)[targets != NOTHING]
         true = targets[targets != NOTHING]
         seen += tokens.numel()
-        foretold += len(true)
+        predicted += len(true)
         masked += int((now == MASK).sum())
         stayed += int((now == true).sum())
         ordinary |= set(now[now != true].tolist())
-    assert foretold / seen == pytest.approx(0.15 * 126 / 128, rel=0.01)
-    assert masked / foretold == pytest.approx(0.8, abs=0.01)
-    assert stayed / foretold == pytest.approx(0.1, abs=0.01)
+    assert predicted / seen == pytest.approx(0.15 * 126 / 128, rel=0.01)
+    assert masked / predicted == pytest.approx(0.8, abs=0.01)
+    assert stayed / predicted == pytest.approx(0.1, abs=0.01)
     assert ordinary & {SEP, CLS, 3} == set()
 
 
-def test_what_is_foretold_was_there() -> None:
-    """Put back, the targets make the text again, between [CLS] and [SEP]; no place is foretold twice."""
+def test_what_is_predicted_was_there() -> None:
+    """Put back, the targets make the text again, between [CLS] and [SEP]; no place is predicted twice."""
     rule = masking()
     tokens, places, targets = next(batches(rule, rows=5))
     restored = tokens.scatter(1, places, targets)
@@ -87,7 +87,7 @@ def test_what_is_foretold_was_there() -> None:
 
 
 def test_whole_words_are_masked_or_not_at_all() -> None:
-    """No word is foretold in part."""
+    """No word is predicted in part."""
     rule = masking(whole_words=True)
     starts = TOKENIZER.starts_word()
     for tokens, places, targets in islice(iter(batches(rule).__next__, None), 20):
@@ -187,7 +187,7 @@ def test_a_foreign_state_is_refused(state: dict[str, Any]) -> None:
 
 
 def test_texts_of_several_documents() -> None:
-    """A pair is cut from the longest piece of a document; nothing is foretold where there is no text."""
+    """A pair is cut from the longest piece of a document; nothing is predicted where there is no text."""
     rule = masking(nsp=True)
     block = np.array([CLS, 9, SEP, CLS, 10, 11, 12, SEP, CLS, 13, 14])
     assert rule.piece_in(block).tolist() == [10, 11, 12]

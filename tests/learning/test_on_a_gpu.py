@@ -91,7 +91,7 @@ def test_what_gives_way_leaves_the_card(facts: dict[str, Any]) -> None:
 
 
 def test_the_estimate_is_near_what_is_asked_for(facts: dict[str, Any]) -> None:
-    """What `dupt-peer check` foretells of one sequence, whatever gives way, less what CUDA takes itself."""
+    """What `dupt-peer check` predicts of one sequence, whatever gives way, less what CUDA takes itself."""
     for way, estimated in zip(facts["ways"], facts["estimated"], strict=True):
         assert way["peak"] / 1.1 < estimated < way["peak"] * 1.35
 

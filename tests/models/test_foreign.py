@@ -59,7 +59,7 @@ def test_absurd_sizes_take_no_memory(tmp_path: Path) -> None:
 
 
 def test_an_encoder(tmp_path: Path) -> None:
-    """A swarm that trains it on masks tokens, and foretells what follows if the model has learnt that."""
+    """A swarm that trains it on masks tokens, and predicts what follows if the model has learnt that."""
     write_encoder(tmp_path / "bert")
     saved = load_model(tmp_path / "bert")
     assert (saved.manifest.objective.kind, saved.manifest.objective.nsp) == ("mlm", True)

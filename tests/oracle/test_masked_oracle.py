@@ -42,7 +42,7 @@ def settings_for(data: Path, rounds: int | None = None) -> OracleSettings:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
-    """What is held out is foretold better, all have the same state, and a late joiner trains on from it.
+    """What is held out is predicted better, all have the same state, and a late joiner trains on from it.
 
     Somebody who only looks computes the rounds again and comes to the same states.
     """

@@ -36,7 +36,7 @@ def fill(model: Bert, tokenizer: Tokenizer, text: str, most: int = 5) -> list[li
     pieces = text.replace(tokenizer.name_of(special.mask), MASK).split(MASK)
     if len(pieces) < 2:
         raise UsageError(
-            f"the text has no {MASK}; write one where a word is to be foretold: The capital is {MASK}",
+            f"the text has no {MASK}; write one where a word is to be predicted: The capital is {MASK}",
             setting="text",
         )
     # A word's tokens have the space before it, so it belongs to the gap.

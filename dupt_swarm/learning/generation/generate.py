@@ -68,7 +68,7 @@ def _generate(
 
 
 class _Reader:
-    """Reads tokens, and foretells the next one; forgets the first half of the context when it is full."""
+    """Reads tokens, and predicts the next one; forgets the first half of the context when it is full."""
 
     def __init__(self, model: GPT) -> None:
         self._model = model

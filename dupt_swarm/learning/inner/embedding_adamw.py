@@ -1,6 +1,6 @@
 """AdamW for embeddings, with second moments that follow from how common the model finds each row's token.
 
-A row's gradient is the sum of (foretold − seen) · h over a text, so its square is as large as the token is
+A row's gradient is the sum of (predicted − seen) · h over a text, so its square is as large as the token is
 common, and a row's second moment in AdamW says how common the token is in one oracle's corpus. Where corpora
 differ, that does harm: a token that a corpus hardly has gets a tiny second moment there, and its row, which
 every softmax pushes down a little, moves at full rate in that oracle, and by as much in the average. Here all

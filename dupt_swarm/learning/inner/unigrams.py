@@ -1,6 +1,6 @@
 """How common a model finds each token: how often it writes it when nobody tells it what to write about.
 
-What it foretells on a text is as frequent as in that text, which tells it what the rest will be like. Left to
+What it predicts on a text is as frequent as in that text, which tells it what the rest will be like. Left to
 itself it writes of all that it was trained on: a swarm's model of all oracles' corpora. So each can see
 for itself how common a token is among all, and none tells of its own.
 """
@@ -19,7 +19,7 @@ from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.gpt import GPT
 
 SEQUENCES = 128
-AT_ONCE = {"cpu": 32}  # what is foretold of them takes 32 MB with a vocabulary of 256,000
+AT_ONCE = {"cpu": 32}  # what is predicted of them takes 32 MB with a vocabulary of 256,000
 EVEN = 0.01  # of the distribution is even, so that no token is impossible
 # Sequences draw at multiples of these, modulo 1, which fill (0, 1) evenly and do not go together.
 IRRATIONAL = (0.6180339887, 0.4142135624, 0.7320508076)
@@ -46,7 +46,7 @@ class Unigrams:
         """Fp32 ``[V]``, positive, their sum 1; no random numbers are used, and nothing waits for the device.
 
         Sequences begin with tokens that are as common as in ``known``, from an earlier measurement (None: all
-        alike), and go on as the model foretells. What follows on the first alone does not count.
+        alike), and go on as the model predicts. What follows on the first alone does not count.
         """
         size, device = len(self.embeddings[0]), self.embeddings[0].device
         even = torch.full((size,), 1 / size, device=device)
@@ -58,16 +58,16 @@ class Unigrams:
             for length, step in enumerate(IRRATIONAL, 1):
                 places = torch.frac((numbers + 1) * step)[:, None]
                 following = []
-                for foretold, some in zip(self._foretell(tokens, cache), _pieces(places), strict=True):
+                for predicted, some in zip(self._predict(tokens, cache), _pieces(places), strict=True):
                     if length > 1:
-                        total += foretold.sum(0)
-                    following.append(_drawn(foretold.cumsum(1), some))
+                        total += predicted.sum(0)
+                    following.append(_drawn(predicted.cumsum(1), some))
                 tokens = torch.cat([tokens, torch.cat(following)], 1)
-            for foretold in self._foretell(tokens, cache):
-                total += foretold.sum(0)
+            for predicted in self._predict(tokens, cache):
+                total += predicted.sum(0)
         return torch.lerp(total / total.sum(), even, EVEN)
 
-    def _foretell(self, tokens: Tensor, cache: Cache) -> Iterator[Tensor]:
+    def _predict(self, tokens: Tensor, cache: Cache) -> Iterator[Tensor]:
         """What follows on ``[B, T]`` tokens, or on the last that the context holds: pieces of ``[B, V]``.
 
         ``cache`` holds those that were read before, and all afterwards.
@@ -81,7 +81,7 @@ class Unigrams:
 
 
 def _pieces(rows: Tensor) -> tuple[Tensor, ...]:
-    """As many at once as there is to be foretold."""
+    """As many at once as there is to be predicted."""
     return torch.split(rows, AT_ONCE.get(rows.device.type, len(rows)))
 
 

@@ -1,7 +1,7 @@
 """Pairs of texts, of which the second is to be written for the first: a source and its target.
 
 A source ends with the end of a text, and so does its target, before which the decoder is given the same
-token: it begins ⟨end⟩ and foretells target ⟨end⟩. What is longer than the context is cut at its end.
+token: it begins ⟨end⟩ and predicts target ⟨end⟩. What is longer than the context is cut at its end.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import Batch, held_out_batches, read_blocks
 from dupt_swarm.learning.device import autocast, on
 from dupt_swarm.learning.epochs import shuffled
-from dupt_swarm.learning.evaluation import count_foretold, evaluating
+from dupt_swarm.learning.evaluation import count_predicted, evaluating
 from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
 from dupt_swarm.learning.mixture import Mixture
 from dupt_swarm.learning.objectives.text import LearntFromText, Part
@@ -29,7 +29,7 @@ LITTLE = 0.5  # of it
 
 @dataclass(frozen=True)
 class MaskedEvaluation:
-    """How well masked tokens, and texts that follow, are foretold.
+    """How well masked tokens, and texts that follow, are predicted.
 
     Attributes:
         nats: −log P of all masked tokens together.
@@ -54,7 +54,7 @@ class MaskedEvaluation:
 
 
 class MaskedLanguage(LearntFromText[MaskedEvaluation]):
-    """Text to foretell its masked tokens from. See `TrainingObjective`.
+    """Text to predict its masked tokens from. See `TrainingObjective`.
 
     It is cut into blocks as for a decoder. Without pairs a block may go over from one document to the next,
     with what the tokenizer puts between them, such as [SEP]; of two texts each comes from one document.
@@ -138,7 +138,7 @@ class MaskedLanguage(LearntFromText[MaskedEvaluation]):
 
 @torch.no_grad()
 def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device) -> MaskedEvaluation:
-    """Foretell the masked tokens of ``batches``, and in pairs what follows; restores the model's mode.
+    """Predict the masked tokens of ``batches``, and in pairs what follows; restores the model's mode.
 
     Args:
         model: on ``device`` already.
@@ -156,10 +156,10 @@ def evaluate_masked(model: Bert, batches: Iterable[Batch], device: torch.device)
                 h = model.hidden(tokens, pairs[0] if pairs else None)
             there = targets != NOTHING
             rows = at(h, places)[there]
-            figures = count_foretold(rows, targets[there], model.masked_logits, len(model.wte.weight))
+            figures = count_predicted(rows, targets[there], model.masked_logits, len(model.wte.weight))
             if pairs:
                 summary = model.summary(h)
-                figures = torch.cat((figures, count_foretold(summary, pairs[1], model.follows, 2)))
+                figures = torch.cat((figures, count_predicted(summary, pairs[1], model.follows, 2)))
             found.append(figures)
     nats, right, count, *of_pairs = (
         torch.stack(found).cpu().double().sum(0).tolist() if found else (0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""A text for a text: the loss of targets, token by token, each foretold from its source and what came before.
+"""A text for a text: the loss of targets, each token predicted from its source and what came before.
 
 Translation is the paper's (Vaswani et al. 2017); anything that a table of pairs shows can be learnt.
 """
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.batches import cut_step
 from dupt_swarm.learning.device import autocast, on
-from dupt_swarm.learning.evaluation import count_foretold, evaluating
+from dupt_swarm.learning.evaluation import count_predicted, evaluating
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import PairBatch, PairBatches, Pairs, load_pairs, read_rows
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
@@ -63,7 +63,7 @@ class Seq2Seq(LearntFromTables[PairBatch]):
 
 @torch.no_grad()
 def evaluate_pairs(model: EncoderDecoder, batches: Iterable[PairBatch], device: torch.device) -> Quality:
-    """How well targets are foretold, each token from those before it: the loss is not smoothed.
+    """How well targets are predicted, each token from those before it: the loss is not smoothed.
 
     All tokens count alike, whatever the batches' sizes. Restores the model's mode afterwards.
 
@@ -85,7 +85,7 @@ def evaluate_pairs(model: EncoderDecoder, batches: Iterable[PairBatch], device: 
             real = real_positions(inputs, lengths)
             weight = model.output_weight
             counted.append(
-                count_foretold(h[real], targets[real], partial(F.linear, weight=weight), len(weight))
+                count_predicted(h[real], targets[real], partial(F.linear, weight=weight), len(weight))
             )
             pairs += len(lengths)
     if not counted:

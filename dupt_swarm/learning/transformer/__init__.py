@@ -2,7 +2,7 @@
 
 transformer      what all models have in common: embeddings, stacks, first weights
 gpt              the decoder: embedding, blocks, head, loss
-bert             the encoder, which foretells masked tokens, and whether a text follows on another
+bert             the encoder, which predicts masked tokens, and whether a text follows on another
 encoder_decoder  the Transformer of 2017: a text is written by looking at another one
 attention        of a text to itself or to another, and its cache; key and value heads may be shared
 block            placement of the norms: `post`, `pre`, `parallel`

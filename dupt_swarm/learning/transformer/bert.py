@@ -1,6 +1,6 @@
 """The encoder: BERT (Devlin et al. 2018, arXiv:1810.04805), whose positions see those before and after them.
 
-h_0 = norm(U·W_e + W_p + W_s), then the decoder's blocks without its mask. A masked token is foretold by
+h_0 = norm(U·W_e + W_p + W_s), then the decoder's blocks without its mask. A masked token is predicted by
 softmax(norm(gelu(h_n·W_t))·W_eᵀ + b), and whether one text follows on another by tanh(h_n[CLS]·W_pool)·W_f.
 """
 
@@ -30,7 +30,7 @@ class Bert(Transformer):
     """An encoder of the manifest's shape, its weights drawn with seed 0 (`init_weights` draws others).
 
     A sequence is [CLS] text [SEP], or [CLS] text [SEP] text [SEP]. Shapes: B sequences, T tokens, M of which
-    are foretold.
+    are predicted.
     """
 
     def __init__(self, config: Model) -> None:
@@ -59,10 +59,10 @@ class Bert(Transformer):
         Args:
             tokens: int64 [B, T], some of them masked.
             places: int64 [B, M], where they are.
-            targets: int64 [B, M], what was there; −1: nothing is foretold.
+            targets: int64 [B, M], what was there; −1: nothing is predicted.
             lengths: int64 [B], tokens that are no padding; None: all, and each sequence is one text.
             followed: int64 [B], whether the second text follows on the first (0) or is another (1), as in the
-                published code; None: that is not foretold.
+                published code; None: that is not predicted.
 
         Returns:
             An fp32 scalar, nats: the mean over a sequence's masked tokens, plus that of what follows.
@@ -120,8 +120,8 @@ class Bert(Transformer):
 
     def masked_loss(self, h: Tensor, places: Tensor, targets: Tensor) -> Tensor:
         """The mean over sequences of the mean over their masked tokens, in nats; see `forward`."""
-        foretold = targets >= 0
-        share = foretold / (len(targets) * foretold.sum(1, keepdim=True).clamp(min=1))
+        predicted = targets >= 0
+        share = predicted / (len(targets) * predicted.sum(1, keepdim=True).clamp(min=1))
         x = self._transformed(at(h, places).flatten(0, 1))
         return linear_cross_entropy(
             x, self.wte.weight, targets.clamp(min=0).flatten(), share.float().flatten(), self.output.bias

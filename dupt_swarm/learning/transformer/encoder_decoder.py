@@ -1,6 +1,6 @@
 """The Transformer of 2017 (Vaswani et al., arXiv:1706.03762): a text is written by looking at another one.
 
-An encoder reads the source in both directions; the decoder foretells the next token of the target from those
+An encoder reads the source in both directions; the decoder predicts the next token of the target from those
 before it, and in each block from what the encoder has read. Source, target and, if it is tied, the output
 share one W_e (section 3.4). Shapes: B pairs, S tokens of a source, T of a target.
 """

@@ -85,7 +85,7 @@ class Transformer(nn.Module):
 
 
 class Writing(Transformer):
-    """A model that foretells the next token: the output is W_e, unless embeddings are untied."""
+    """A model that predicts the next token: the output is W_e, unless embeddings are untied."""
 
     lm_head: nn.Linear | None
 

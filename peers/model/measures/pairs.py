@@ -1,4 +1,4 @@
-"""Pairs of texts: how well an encoder-decoder foretells the targets, and what it writes by itself."""
+"""Pairs of texts: how well an encoder-decoder predicts the targets, and what it writes by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, 
     tables, at_once = _tables(corpus, chosen), chosen["batch_size"]
     pairs = load_pairs(tables, saved.tokenizer, saved.manifest.model.context_length)
     model = writer_of(saved.build(machine.device))
-    found = _foretold(model, pairs, machine, at_once)
+    found = _predicted(model, pairs, machine, at_once)
     lacking = lacks_for_overlap()
     scores = {} if lacking else _overlap(model, saved.tokenizer, tables, machine, at_once)
     notes = [f"note: chrF and BLEU were not measured: {lacking}"] if lacking else []
@@ -65,8 +65,8 @@ def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, 
     return Report(figures, tree, notes)
 
 
-def _foretold(model: EncoderDecoder, pairs: Pairs, machine: Machine, at_once: int) -> Quality:
-    """How well the targets are foretold, each token from those before it."""
+def _predicted(model: EncoderDecoder, pairs: Pairs, machine: Machine, at_once: int) -> Quality:
+    """How well the targets are predicted, each token from those before it."""
     from dupt_swarm.learning.interruptible import watched
     from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
 
@@ -103,7 +103,7 @@ def _tables(corpus: str, chosen: dict[str, Any]) -> LabelledFiles:
     """The pairs at a path."""
     if chosen["stride"] is not None:
         raise UsageError(
-            "of a pair each token of the target is foretold once; leave it out", setting="stride"
+            "of a pair each token of the target is predicted once; leave it out", setting="stride"
         )
     path = expanded(corpus)
     if path.exists() and not is_table(path):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dupt_swarm.models.saved_model import SavedModel
 
 
-def predicted(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
+def by_decoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
     """By a decoder; see `Measure`.
 
     Raises:
@@ -33,7 +33,7 @@ def predicted(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str
     return _report(saved, corpus, machine, chosen, measure)
 
 
-def foretold(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
+def by_encoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
     """By an encoder; see `Measure`. Its perplexity is another one (Salazar et al. 2020).
 
     Raises:

@@ -20,7 +20,7 @@ CONFIG = Model(vocabulary_size=SIZE, context_length=8, layers=1, heads=1, width=
 
 
 def writes(probabilities: Tensor) -> GPT:
-    """A decoder that foretells ``probabilities`` ``[V]`` whatever it has read."""
+    """A decoder that predicts ``probabilities`` ``[V]`` whatever it has read."""
     decoder = GPT(CONFIG)
     decoder.init_weights(0)
     with torch.no_grad():
@@ -38,7 +38,7 @@ def test_are_those_of_a_model_that_reads_nothing() -> None:
 
 
 class Bigrams(nn.Module):
-    """Foretells by the last token alone: row i of ``[V, V]`` is what follows on i."""
+    """Predicts by the last token alone: row i of ``[V, V]`` is what follows on i."""
 
     def __init__(self, table: Tensor) -> None:
         super().__init__()

@@ -22,7 +22,7 @@ def sequence(*texts: list[int]) -> list[int]:
 
 
 def test_each_position_sees_all() -> None:
-    """Another token anywhere changes what is foretold everywhere."""
+    """Another token anywhere changes what is predicted everywhere."""
     model = Bert(small(**PARTS)).eval()
     tokens = torch.arange(10)[None]
     h, changed = model.hidden(tokens), model.hidden(torch.cat((tokens[:, :-1], torch.tensor([[99]])), 1))

@@ -27,7 +27,7 @@ def encoder(**parts: Any) -> Bert:
 
 
 def pairs() -> dict[str, Tensor]:
-    """Three of different lengths, two tokens of each to be foretold."""
+    """Three of different lengths, two tokens of each to be predicted."""
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(4, V, (3, T), generator=generator)
     lengths = torch.tensor([T, 7, 9])

@@ -44,7 +44,7 @@ def run(saved: SavedModel, corpus: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, line)
 
 
-def test_it_measures_what_is_foretold_and_what_is_written(saved: SavedModel, table: Path) -> None:
+def test_it_measures_what_is_predicted_and_what_is_written(saved: SavedModel, table: Path) -> None:
     """Whatever the batches, the loss is the objective's, and scores are those of beam search."""
     result = run(saved, table, "--json", "--batch-size", "3")
     assert result.exit_code == 0, result.stderr
