@@ -208,7 +208,7 @@ class MixedBatches(EpochBatches[Blocks]):
         """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
         blocks: list[tuple[Split, int]] = []
         while len(blocks) < self._batch_size:
-            numbers = self._take_of_one(self._batch_size - len(blocks))
+            numbers = self._take_within_epoch(self._batch_size - len(blocks))
             blocks += [self._find(self._epoch, number) for number in numbers]
         return read_blocks(blocks, self._context_length)
 

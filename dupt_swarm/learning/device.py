@@ -284,7 +284,7 @@ class Arriving:
 
     @property
     def number(self) -> float:
-        """What it is."""
+        """Its value, as soon as it is here."""
         if self._sent is not None:
             self._sent.synchronize()
         return float(self._value)

@@ -51,10 +51,10 @@ class EpochBatches(ABC, Generic[Batch]):
         """The next ``number`` of 0 … count − 1, of the next epoch too where this one ends before."""
         taken: list[int] = []
         while len(taken) < number:
-            taken += self._take_of_one(number - len(taken))
+            taken += self._take_within_epoch(number - len(taken))
         return taken
 
-    def _take_of_one(self, number: int) -> list[int]:
+    def _take_within_epoch(self, number: int) -> list[int]:
         """The next ``number``, or fewer, at least one, where the epoch ends before."""
         if self._position == self._count:
             self._start(self._epoch + 1, 0)

@@ -100,18 +100,18 @@ def begin_span(device: torch.device) -> Span:
 
 
 class Span(Protocol):
-    """What a device does from one moment to another."""
+    """How long a device takes for what it is told from when this was made to `end`."""
 
     def end(self) -> None:
-        """What it is told from here on is no part of it."""
+        """What the device is told from now on does not count."""
 
     @property
     def seconds(self) -> float | None:
-        """How long it takes, ended as it is; None: the device is not through with it."""
+        """Once it has ended; None: the device is not through with it."""
 
 
 class HostSpan:
-    """Until the calls return, on a device that has nothing else to do then."""
+    """By the host's clock, until the calls return; the device has nothing else to do when it begins."""
 
     def __init__(self, device: torch.device) -> None:
         wait_for(device)
@@ -122,7 +122,7 @@ class HostSpan:
 
 
 class CudaSpan:
-    """In the stream, with all for which the device waits there."""
+    """By events in the device's stream; what the device waits for there counts, too."""
 
     def __init__(self) -> None:
         self._began, self._ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]

@@ -79,14 +79,15 @@ class Tokenizer:
             put before it, or after its last word.
     """
 
-    def __init__(self, opened: Opened, data: bytes, end_of_text: int = 0, *, encoder: bool = False) -> None:
+    def __init__(self, opened: Opened, data: bytes, end_of_text: int, *, encoder: bool) -> None:
         self._opened, self._data = ending_with(opened, end_of_text), data
         self._encoder = encoder
         self.end_of_text = end_of_text
         self.template = find_template(opened.backend)
         before, _ = self.template
         self.begin_of_text = before[-1] if before else end_of_text
-        self._puts_space = opened.begins_words or self._spelled(self.encode("a")).startswith(b" ")
+        spelled = b"".join(map(self.bytes_of, self.encode("a")))
+        self._puts_space = opened.begins_words or spelled.startswith(b" ")
         self.surplus = int(self._puts_space or opened.marks_words)
         self.lossy = ", ".join(self._losses())
 
@@ -291,9 +292,6 @@ class Tokenizer:
         keeps_spaces = not self._opened.begins_words
         if keeps_spaces and self._puts_space and self.encode(" a") == self.encode("a"):
             yield "a space at its beginning is lost"
-
-    def _spelled(self, ids: Iterable[int]) -> bytes:
-        return b"".join(map(self._opened.spelled.__getitem__, ids))
 
 
 def _starts_word(spelled: bytes) -> bool:

@@ -182,7 +182,7 @@ class Trainer:
         self._position, self._next = position, None
 
     def _accumulate(self, dealt: _Dealt, look: Look) -> Tensor | None:
-        """The mean loss, with its gradients in the parameters; None: what has failed may do now."""
+        """The mean loss, with its gradients in the parameters; None: it failed, and may succeed now."""
         several = self._workers.devices > 1
         scale = self._scaler.get_scale() if several else 1.0  # to read it waits for the device
         own = list(pieces(dealt.own, self._examples))
@@ -199,7 +199,7 @@ class Trainer:
                     loss += part.detach()
                     self._watch.lap("backward")
                 except Exception as error:
-                    if not self._may_do(error):
+                    if not self._may_succeed_after(error):
                         raise
                     return None
             try:
@@ -210,8 +210,8 @@ class Trainer:
             self._watch.lap("backward")
             return loss
 
-    def _may_do(self, error: Exception) -> bool:
-        """Whether what failed may do with less memory, or as written where compiling it may have failed."""
+    def _may_succeed_after(self, error: Exception) -> bool:
+        """Whether the same may succeed with less memory, or as written, if compiling the model failed."""
         self._short_of_memory = self.device if is_out_of_memory(error) else None
         if self._short_of_memory:
             return True

@@ -60,7 +60,7 @@ class Area:
 
 
 def gradients(parameters: Sequence[torch.nn.Parameter]) -> list[Tensor]:
-    """Of each parameter; what has none gets zeros."""
+    """Each parameter's gradient; one that has none gets zeros."""
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)

@@ -45,16 +45,16 @@ class Rest:
 
 @dataclass(frozen=True)
 class Ready:
-    """Of a worker: its model is there, or it rests."""
+    """From a worker: its model is there, or it rests."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Of a worker: the gradients are there.
+    """From a worker: its gradients are in the area.
 
     Attributes:
         loss: its part of the mean, nats.
-        remark: what its owner should know; mostly nothing.
+        remark: what the peer's owner should know; mostly empty.
     """
 
     loss: float
@@ -63,11 +63,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Of a worker: they are not.
+    """From a worker: it has not computed the gradients.
 
     Attributes:
-        reason: in a line; empty: it was told so.
-        of_memory: whether there was too little.
+        reason: in a line; empty: it was told to drop the step.
+        of_memory: whether there was too little memory.
     """
 
     reason: str = ""

@@ -60,7 +60,7 @@ class WorkerMemoryError(MemoryError):
 
 
 class Workers:
-    """None or several."""
+    """The processes on the devices besides the trainer's; there may be none."""
 
     def __init__(
         self,

@@ -103,10 +103,9 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Moment:
-    """How far it is.
+    """How far a fine-tuning is.
 
     Attributes:
-        doing: what.
         epoch: from 1.
         done: updates of all epochs, or validation batches.
         total: how many there will be.

@@ -120,7 +120,7 @@ class EncodedBatches(EpochBatches[Batch]):
         self.tokens_per_example = examples.tokens_per_example
         self._examples, self._batch_size = examples, batch_size
         super().__init__(len(examples), seed, peer)
-        self._deal_out = self._take if across_epochs else self._take_of_one
+        self._deal_out = self._take if across_epochs else self._take_within_epoch
 
     def __next__(self) -> Batch:
         """The next batch, on the CPU."""

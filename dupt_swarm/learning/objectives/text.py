@@ -156,7 +156,7 @@ class LearntFromText(TrainingObjective, Generic[Found]):
 
     @abstractmethod
     def _quality(self, found: Sequence[Found], shares: Sequence[float]) -> Quality:
-        """Of all parts together, of which each has its share."""
+        """The quality on all parts together, of which each counts for its share."""
 
     def _measure(
         self,

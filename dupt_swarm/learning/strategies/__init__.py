@@ -31,7 +31,7 @@ class Strategy(Protocol):
         """
 
     def mark(self) -> None:
-        """What is done so far is what is sent: remember it."""
+        """Remember the progress so far: `contribute` gives it, whatever is done meanwhile."""
 
     def contribute(self) -> Tensor:
         """The contribution up to the mark: new memory, fp32 ``[numel]``, on the CPU.
@@ -46,17 +46,17 @@ class Strategy(Protocol):
         """The swarm moved to ``anchor`` without our contribution: continue there, keeping all progress."""
 
     def bring_back(self, anchor: Tensor, origin: Tensor, part: float) -> None:
-        """The same, where the anchor so far is of another branch.
+        """The same, where the anchor so far is of a branch that is given up.
 
-        That part of what this branch has learnt since its anchor ``origin`` is our progress too from now on,
-        if the strategy can have it so.
+        Of what that branch has learnt since its anchor ``origin``, this ``part`` counts as our own progress
+        from now on, if the strategy can bring it to the other branch.
         """
 
     def discard(self) -> None:
         """Drop all progress since the anchor: it is not finite."""
 
     def move_to(self, device: torch.device) -> None:
-        """Lie there from now on, with the parameters and without gradients."""
+        """Move the parameters, and what the strategy keeps of their size; gradients are forgotten."""
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, besides the anchor, to resume as if never stopped."""
