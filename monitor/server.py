@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from socketserver import TCPServer, ThreadingMixIn
@@ -13,8 +12,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from dupt_swarm.errors import UsageError
-from dupt_swarm.metrics.hosts import answer_only_to
+from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered
 
 # Everything comes from here, and nothing a peer calls itself could run even if it got into the page.
 SECURITY_HEADERS = [
@@ -67,6 +65,7 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     allow_reuse_port = False  # or two monitors could share a port unnoticed
+    handle_error = staticmethod(report_unanswered)
 
     def __init__(
         self, host: str, port: int, app: WSGIApplication | None = None, allow_hosts: Collection[str] = ()
@@ -82,15 +81,9 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
         Raises:
             UsageError: it cannot listen there.
         """
-        try:
+        with listening_at(f"--host {host} --port {port}", "choose another --host or --port"):
             self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             super().__init__((host, port), _Handler)
-        except (OSError, UnicodeError) as error:  # as to the latter: no name of a host can be written so
-            reason = getattr(error, "strerror", None) or error
-            raise UsageError(
-                f"--host {host} --port {port}: cannot listen there ({reason}); "
-                "choose another --host or --port, or end what uses it"
-            ) from error
         self._names = (host, *allow_hosts)
         if app is not None:
             self.set_app(app)
@@ -107,11 +100,6 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
         host, port = self.server_address[:2]
         name = host.decode() if isinstance(host, bytes | bytearray) else host
         return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """As inherited, but a client that falls silent or leaves is nobody's error."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
 
     def server_bind(self) -> None:
         """As inherited, but without asking the DNS for our own name, which can take many seconds."""

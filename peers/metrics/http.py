@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import socket
-import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 from prometheus_client import CollectorRegistry, start_http_server
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.metrics.hosts import answer_only_to
+from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered
 from peers.metrics.collector import PeerMetrics
 
 
@@ -31,19 +28,13 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
     host, port = parse_address(address)
     registry = CollectorRegistry()
     registry.register(metrics)
-    try:
+    with listening_at(f"--metrics-addr {address}", "choose another address or port"):
         _check_free(host, port)
         server, thread = start_http_server(port, host, registry)
         app = server.get_app()
         assert app is not None
-        server.handle_error = _handle_error  # type: ignore[method-assign]
+        server.handle_error = report_unanswered  # type: ignore[method-assign]
         server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
-    except (OSError, UnicodeError) as error:  # as to the latter: no name of a host can be written so
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(
-            f"--metrics-addr {address}: cannot listen there ({reason}); "
-            "choose another address or port, or end what uses it"
-        ) from error
     try:
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"metrics of this peer: http://{shown}:{server.server_port}/metrics", err=True)
@@ -52,13 +43,6 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _handle_error(request: Any, client_address: Any) -> None:
-    """A client that falls silent or leaves is nobody's error."""
-    del request
-    if not isinstance(sys.exception(), OSError):
-        click.echo(f"{client_address} was not answered:\n{traceback.format_exc()}", err=True)
 
 
 def parse_address(address: str) -> tuple[str, int]:

@@ -27,11 +27,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.metrics.peer import PEER_METRICS
+from dupt_swarm.metrics.serving import report_unanswered
 from dupt_swarm.metrics.spec import Distribution, MetricSpec
 from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName
 from dupt_swarm.node.reasons import ENDINGS, REFUSED_MESSAGES, Failure
 from dupt_swarm.node.record import PeerState
-from peers.metrics import http as metrics_http
 from peers.metrics.collector import PeerMetrics
 from peers.metrics.http import parse_address, serve_metrics
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder
@@ -326,8 +326,12 @@ def test_a_client_that_leaves_is_no_error(
 ) -> None:
     """Nothing is printed of one that resets its connection, as port scanners do."""
     ended: list[object] = []
-    handle = metrics_http._handle_error
-    monkeypatch.setattr(metrics_http, "_handle_error", lambda *about: ended.append(handle(*about)))
+
+    def handle(*about: object) -> None:
+        report_unanswered(*about)
+        ended.append(about)
+
+    monkeypatch.setattr("peers.metrics.http.report_unanswered", handle)
     with serve_metrics(f"127.0.0.1:{(port := free_port())}"):
         capsys.readouterr()
         with socket.create_connection(("127.0.0.1", port)) as client:
