@@ -19,6 +19,7 @@ from dupt_swarm.errors import DuptError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate, TaskResult
 from dupt_swarm.settings import (
+    LISTEN_EVERYWHERE,
     OF_THE_SWARM,
     URL_PATTERN,
     EvaluatorSettings,
@@ -112,7 +113,14 @@ if TYPE_CHECKING:
 @click.option("--once", is_flag=True, help="Measure the current state, publish no record of it, and leave.")
 @options.swarm_id
 @options.invitation
-@options.host_maddrs
+@click.option(
+    "--host-maddrs",
+    multiple=True,
+    default=LISTEN_EVERYWHERE,
+    show_default=True,
+    metavar="ADDRESS",
+    help="Multiaddr to listen on. Repeatable.",
+)
 @options.state_dir
 @options.name
 @options.as_json

@@ -15,13 +15,12 @@ import click
 
 from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import UsageError
-from dupt_swarm.settings import BATCH_SIZE, LISTEN_EVERYWHERE, OF_THE_SWARM, NodeSettings, WeightedCorpus
+from dupt_swarm.settings import BATCH_SIZE, OF_THE_SWARM, NodeSettings, WeightedCorpus
 
 if TYPE_CHECKING:
-    _IntType = click.ParamType[int]
-    _CorpusType = click.ParamType[WeightedCorpus]
+    _ParamType = click.ParamType[Any]
 else:
-    _IntType = _CorpusType = click.ParamType  # only newer versions of click have it generic
+    _ParamType = click.ParamType  # only newer versions of click have it generic
 
 
 # Below this, not even a single chunk arrives within the time limits.
@@ -50,51 +49,45 @@ def parse_bytes(text: str) -> int:
     return round(amount)
 
 
-class BytesType(_IntType):
-    """The type of options that take an amount of bytes; their value is an int."""
+def parse_rate(text: str) -> int:
+    """Like `parse_bytes`, per second.
 
-    name = "bytes"
+    Raises:
+        ValueError: also what is meant as bits, or is too little to take part.
+    """
+    amount = text.strip().removesuffix("/s")
+    try:
+        if "b" in amount:
+            raise ValueError("a small b means bits")
+        rate = parse_bytes(amount)
+    except ValueError as error:
+        raise ValueError(
+            f"`{text}` is no rate in bytes per second; write it like 10MB or 500kB "
+            "(a link of 100 Mbit/s moves 12.5MB)"
+        ) from error
+    if rate < RATE_MIN:
+        raise ValueError(f"`{text}` is less than 100kB per second, too little to take part")
+    return rate
 
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See `parse_bytes`; what it refuses is a usage error."""
-        if isinstance(value, int):
+
+class Parsed(_ParamType):
+    """The type of options whose text a function reads; what that refuses is a usage error."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        """``parse`` raises ValueError or UsageError."""
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the function makes of a text; what is none is a default."""
+        if not isinstance(value, str):
             return value
         try:
-            return parse_bytes(value)
-        except ValueError as error:
+            return self._parse(value)
+        except (ValueError, UsageError) as error:
             self.fail(str(error), param, ctx)
 
 
-class RateType(BytesType):
-    """The type of options that take bytes per second."""
-
-    name = "rate"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See `parse_bytes`; bits, and too little to take part, are usage errors as well."""
-        if isinstance(value, int):
-            return value
-        text = value.strip().removesuffix("/s")
-        try:
-            if "b" in text:
-                raise ValueError("a small b means bits")
-            rate = parse_bytes(text)
-        except ValueError:
-            self.fail(
-                f"`{value}` is no rate in bytes per second; write it like 10MB or 500kB "
-                "(a link of 100 Mbit/s moves 12.5MB)",
-                param,
-                ctx,
-            )
-        if rate < RATE_MIN:
-            self.fail(f"`{value}` is less than 100kB per second, too little to take part", param, ctx)
-        return rate
-
-
-BYTES = BytesType()
-RATE = RateType()
-
-
+BYTES, RATE = Parsed("bytes", parse_bytes), Parsed("rate", parse_rate)
 SEPARATOR = ";"  # in an environment variable, since paths have spaces and weights colons
 
 
@@ -141,21 +134,8 @@ def _is_empty(folder: str) -> bool:
         return False
 
 
-class CorpusType(_CorpusType):
+class _Corpora(Parsed):
     """The type of ``--corpus`` where several may be given."""
-
-    name = "corpus"
-
-    def convert(
-        self, value: str | WeightedCorpus, param: click.Parameter | None, ctx: click.Context | None
-    ) -> WeightedCorpus:
-        """See `parse_corpus`; what it refuses is a usage error."""
-        if isinstance(value, WeightedCorpus):
-            return value
-        try:
-            return parse_corpus(value)
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
         """The corpora in an environment variable.
@@ -165,7 +145,7 @@ class CorpusType(_CorpusType):
         return [one.strip() for one in rv.split(SEPARATOR) if one.strip() and not _is_empty(one.strip())]
 
 
-CORPUS = CorpusType()
+CORPUS = _Corpora("corpus", parse_corpus)
 
 
 Settings = TypeVar("Settings")
@@ -387,16 +367,6 @@ def corpora(help: str) -> Decorator:
         "weight, however large both are; `swarm` is the text that the swarm offers. In DUPT_PEER_…_CORPUS "
         "several are separated by `;`. [default: swarm]",
     )
-
-
-host_maddrs = click.option(
-    "--host-maddrs",
-    multiple=True,
-    default=LISTEN_EVERYWHERE,
-    show_default=True,
-    metavar="ADDRESS",
-    help="Multiaddr to listen on. Repeatable.",
-)
 
 
 def pick(settings: type[Settings], options: dict[str, Any], **more: Any) -> Settings:
