@@ -38,10 +38,7 @@ class SwarmCollector(Collector):
     """Yields everything in `METRICS` that is known now; unknown values have no sample."""
 
     def __init__(
-        self,
-        snapshot: Callable[[], Snapshot],
-        max_peer_series: int,
-        clock: Callable[[], float] = time.time,
+        self, snapshot: Callable[[], Snapshot], max_peer_series: int, clock: Callable[[], float] = time.time
     ) -> None:
         """Collect from whatever ``snapshot()`` returns at each scrape.
 

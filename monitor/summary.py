@@ -316,11 +316,7 @@ def contributor(ledger: Ledger, entry: Entry, view: View) -> ContributorSummary:
 
 
 def _refused(totals: Totals) -> RefusedSummary:
-    kinds = {
-        "messages": totals.refused_messages,
-        "contributions": totals.rejected,
-        "records": totals.refused,
-    }
+    kinds = {"messages": totals.refused_messages, "contributions": totals.rejected, "records": totals.refused}
     return RefusedSummary(
         **{
             kind: {reason: count for reason, count in counts.items() if count}

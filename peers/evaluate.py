@@ -18,13 +18,7 @@ from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.errors import DuptError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate, TaskResult
-from dupt_swarm.settings import (
-    LISTEN_EVERYWHERE,
-    OF_THE_SWARM,
-    URL_PATTERN,
-    EvaluatorSettings,
-    NodeSettings,
-)
+from dupt_swarm.settings import LISTEN_EVERYWHERE, OF_THE_SWARM, URL_PATTERN, EvaluatorSettings, NodeSettings
 from peers import options
 from peers.control.actions import PeerControl
 from peers.control.socket import serve_control

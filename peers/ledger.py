@@ -77,8 +77,7 @@ def _peer(ledger: Ledger, sought: str) -> str:
     found = ledger.find(sought)
     if found is None:
         raise UsageError(
-            f"nothing of a peer {sought} is in the rounds; look at its id again",
-            setting="sought",
+            f"nothing of a peer {sought} is in the rounds; look at its id again", setting="sought"
         )
     return found.peer_id
 
@@ -92,11 +91,7 @@ def to_json(swarm_id: str, ledger: Ledger, names: Mapping[str, str], peer_id: st
         "weak": ledger.weak,
         "tokens": ledger.tokens,
         "peers": [
-            {
-                "place": place if entry.rounds else None,
-                "name": names.get(entry.peer_id, ""),
-                **asdict(entry),
-            }
+            {"place": place if entry.rounds else None, "name": names.get(entry.peer_id, ""), **asdict(entry)}
             for place, entry in enumerate(ledger.entries, 1)
             if peer_id in ("", entry.peer_id)
         ],

@@ -51,10 +51,7 @@ def _sizes() -> Iterator[str]:
 @click.argument("manifest", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--preset", type=click.Choice(PRESETS), default=None, help=f"[default: {PRESET}]")
 @click.option(
-    "--size",
-    default=None,
-    metavar="SIZE",
-    help=f"Of the preset. {'; '.join(_sizes())}. [default: the first]",
+    "--size", default=None, metavar="SIZE", help=f"Of the preset. {'; '.join(_sizes())}. [default: the first]"
 )
 @click.option(
     "--corpus",

@@ -350,8 +350,7 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on st
 data = together(field, language, columns, strict)
 saving = together(offload, activation_checkpointing)
 running = together(
-    *(state_dir, name, max_upload, max_download),
-    *(log_rounds, log_size, relay, relay_size, metrics_addr),
+    *(state_dir, name, max_upload, max_download), *(log_rounds, log_size, relay, relay_size, metrics_addr)
 )
 looking = together(swarm_id, invitation, max_download)
 

@@ -10,11 +10,7 @@ from dupt_swarm.metrics.spec import MetricSpec, Sample, Table, one
 from dupt_swarm.node.record import Metric, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer
 
-FIGURES: dict[str, Callable[[list[float]], float]] = {
-    "median": statistics.median,
-    "min": min,
-    "max": max,
-}
+FIGURES: dict[str, Callable[[list[float]], float]] = {"median": statistics.median, "min": min, "max": max}
 
 
 @dataclass(frozen=True)

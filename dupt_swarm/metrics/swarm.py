@@ -68,9 +68,7 @@ EVAL_TIMESTAMP = _swarm(
 EVAL_ROUND = _swarm("eval_round", "gauge", "Round of the replica state that was last measured.", "dataset")
 
 AVERAGING_ROUNDS = _swarm(
-    "averaging_rounds_total",
-    "counter",
-    "Averaging attempts, successful or not, summed over the oracles.",
+    "averaging_rounds_total", "counter", "Averaging attempts, successful or not, summed over the oracles."
 )
 AVERAGING_ROUNDS_FAILED = _swarm(
     "averaging_rounds_failed_total", "counter", "Averaging attempts that failed for the oracle.", "reason"

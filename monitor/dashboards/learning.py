@@ -92,10 +92,7 @@ ORACLES = Row(
             "Loss of each oracle",
             "The oracles that contributed most. One that departs from the rest has a different kind of text, "
             "or a fault.",
-            of_each_peer(
-                "{0}",
-                of_swarm("peer_loss_nats"),
-            ),
+            of_each_peer("{0}", of_swarm("peer_loss_nats")),
             unit=NATS,
             width=12,
             height=10,
@@ -104,9 +101,7 @@ ORACLES = Row(
             "Distance to the swarm's loss",
             "Each oracle's loss minus the swarm's mean: what remains shows how its text differs.",
             of_each_peer(
-                "({0} - on (run, instance) group_left () {1})",
-                of_swarm("peer_loss_nats"),
-                swarm.LOSS_NATS,
+                "({0} - on (run, instance) group_left () {1})", of_swarm("peer_loss_nats"), swarm.LOSS_NATS
             ),
             unit=NATS,
             width=12,

@@ -57,12 +57,7 @@ NOW = Row(
             Query("min({0}) or max({1})", swarm.EVAL_BPB, of_swarm("heldout_bpb")),
             BITS,
         ),
-        stat(
-            "Tokens per second",
-            INTO_THE_STATE,
-            Query(SPEED, swarm.TOKENS_TOTAL),
-            TOKENS_PER_SECOND,
-        ),
+        stat("Tokens per second", INTO_THE_STATE, Query(SPEED, swarm.TOKENS_TOTAL), TOKENS_PER_SECOND),
         stat(
             "Failed averagings",
             "Fraction of the last hour's averagings that failed for an oracle. Its contribution is kept.",
@@ -183,10 +178,7 @@ AVERAGING = Row(
             "Part of their time that the last ten rounds left the oracles for training. The rest went into "
             "waiting for the network, encoding contributions, and taking over new states.",
             Query("{0}", of_swarm("utilization_ratio"), legend="median"),
-            of_each_peer(
-                "{0}",
-                of_swarm("peer_utilization_ratio"),
-            ),
+            of_each_peer("{0}", of_swarm("peer_utilization_ratio")),
             unit="percentunit",
             width=12,
             defaults={"max": 1},
@@ -196,10 +188,7 @@ AVERAGING = Row(
             "Waiting for the network",
             "Part of its time for which each oracle's trainer waited for its node, over 15 minutes. Rounds "
             "that overlap with training leave hardly any.",
-            of_each_peer(
-                "rate({0}[15m])",
-                of_swarm("peer_waiting_seconds_total"),
-            ),
+            of_each_peer("rate({0}[15m])", of_swarm("peer_waiting_seconds_total")),
             unit="percentunit",
             width=12,
             defaults={"min": 0},
@@ -261,9 +250,7 @@ CONTRIBUTIONS = Row(
             height=10,
             empty="–",
             transformations=columns(
-                "peer_id",
-                _NAMES,
-                hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 11))),
+                "peer_id", _NAMES, hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 11)))
             ),
             overrides=(
                 override("Tokens", unit="short"),
@@ -290,9 +277,7 @@ HEALTH = Row(
             "Other peers",
             "Peers that hold and serve the state without training, and peers that nobody can dial.",
             Query(
-                'max by (role) (sum by (instance, role) ({0:role!="oracle"}))',
-                swarm.PEERS,
-                legend="{{role}}",
+                'max by (role) (sum by (instance, role) ({0:role!="oracle"}))', swarm.PEERS, legend="{{role}}"
             ),
             Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
             unit="none",
@@ -355,10 +340,7 @@ HEALTH = Row(
             "Refresh duration",
             "How long the monitor takes to read all records.",
             Query(
-                "{0} and on (instance) {1}",
-                monitor.REFRESH_DURATION,
-                swarm.RUN_INFO,
-                legend="{{instance}}",
+                "{0} and on (instance) {1}", monitor.REFRESH_DURATION, swarm.RUN_INFO, legend="{{instance}}"
             ),
             unit="s",
             defaults={"min": 0},

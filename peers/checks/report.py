@@ -48,8 +48,7 @@ class Check:
 def to_json(checks: Sequence[Check]) -> str:
     """The public shape of ``--json``."""
     return json.dumps(
-        {"ok": exit_code(checks) == 0, "checks": [check.to_json() for check in checks]},
-        indent=2,
+        {"ok": exit_code(checks) == 0, "checks": [check.to_json() for check in checks]}, indent=2
     )
 
 

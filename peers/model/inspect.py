@@ -54,10 +54,7 @@ def about_model(path: Path) -> dict[str, Any]:
         "path": str(path),
         "kind": _kind(path, find_model(path)),
         **_shape(model.manifest, state.anchor.numel()),
-        "tokenizer": {
-            **_tokenizer(model.manifest, model.tokenizer.sha256),
-            "lossy": model.tokenizer.lossy,
-        },
+        "tokenizer": {**_tokenizer(model.manifest, model.tokenizer.sha256), "lossy": model.tokenizer.lossy},
         "bytes": sum(file.stat().st_size for file in _files(model)),
         "round": state.round,
         "tokens": state.swarm_tokens,

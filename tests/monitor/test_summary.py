@@ -8,13 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 import monitor
-from dupt_swarm.node.record import (
-    AT_WORK,
-    EvaluationRecord,
-    RecordUpdate,
-    SampleRecord,
-    TaskResult,
-)
+from dupt_swarm.node.record import AT_WORK, EvaluationRecord, RecordUpdate, SampleRecord, TaskResult
 from dupt_swarm.node.view import Peer, View
 from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
@@ -241,10 +235,7 @@ def test_no_oracles() -> None:
     """A first peer alone waits for oracles; oracles that are paused do not count as training."""
     assert checks_of(seen(peer("first", role="bootstrap")))["oracles"].level == "critical"
     paused = checks_of(seen(peer("a", state="paused")))["oracles"]
-    assert (paused.level, paused.text) == (
-        "warning",
-        "0 oracles train, 1 is starting, paused or leaving.",
-    )
+    assert (paused.level, paused.text) == ("warning", "0 oracles train, 1 is starting, paused or leaving.")
 
 
 def test_stalled() -> None:

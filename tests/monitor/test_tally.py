@@ -6,15 +6,7 @@ import pytest
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS, in_order
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
-from monitor.tally import (
-    INCREASE_MAX,
-    PEERS_REMEMBERED,
-    Floor,
-    Tally,
-    Totals,
-    load_totals,
-    save_totals,
-)
+from monitor.tally import INCREASE_MAX, PEERS_REMEMBERED, Floor, Tally, Totals, load_totals, save_totals
 
 
 def peer(peer_id: str, **fields: Any) -> Peer:

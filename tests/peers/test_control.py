@@ -44,10 +44,7 @@ def peers(tmp_path: Path) -> Iterator[Path]:
         "status": lambda: about("one", one.name, silence_seconds=1.0),
         "pause": lambda: {"message": "ok"},
     }
-    silent = {
-        "status": lambda: about("two", two.name, silence_seconds=1e4),
-        "pause": refuse,
-    }
+    silent = {"status": lambda: about("two", two.name, silence_seconds=1e4), "pause": refuse}
     with serve_control(one, paused), serve_control(two, silent):
         yield tmp_path
 

@@ -111,11 +111,7 @@ def _report(
             show_bytes(text.bytes_read * predicted / max(1, read))
 
         found = measure(
-            saved.tokenizer,
-            text.pieces(),
-            batch_size=chosen["batch_size"],
-            device=machine.device,
-            look=look,
+            saved.tokenizer, text.pieces(), batch_size=chosen["batch_size"], device=machine.device, look=look
         )
     notes = [*about_left_out(text.left_out)]
     if saved.tokenizer.lossy:
