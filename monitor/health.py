@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Literal
 
@@ -51,10 +50,9 @@ def worst(checks: list[Check]) -> Level:
 
 
 def _data(snapshot: Snapshot, now: float) -> Check:
-    age = math.inf if snapshot.last_refresh is None else max(0.0, now - snapshot.last_refresh)
     if snapshot.last_refresh is None:
         return Check(name="data", level="critical", text="The swarm has not been reached yet.")
-    if age > STALE_SECONDS:
+    if (age := now - snapshot.last_refresh) > STALE_SECONDS:
         return Check(
             name="data",
             level="critical",
@@ -71,7 +69,7 @@ def _oracles(view: View) -> Check:
     if not view.oracles:
         return Check(name="oracles", level="critical", text="No oracle is here; the line above starts one.")
     others = len(view.oracles) - working
-    text = f"{formats.count(working, 'oracle trains', 'oracles train')}"
+    text = formats.count(working, "oracle trains", "oracles train")
     if others:
         text += f", {others:,} {'is' if others == 1 else 'are'} starting, paused or leaving"
     return Check(name="oracles", level="good" if working else "warning", text=f"{text}.")
@@ -100,8 +98,7 @@ def _rounds(snapshot: Snapshot, view: View, now: float) -> Check:
 
 
 def _replicas(view: View) -> Check:
-    different = view.disagreeing
-    if different:
+    if different := view.disagreeing:
         who = formats.count(different, "peer holds", "peers hold")
         text = f"{who} another state than most of the same round."
         return Check(name="replicas", level="critical", text=text)

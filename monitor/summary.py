@@ -225,7 +225,7 @@ class Summary(_Part):
 def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Summary:
     """Everything that is public about the swarm at ``now`` (seconds since the epoch)."""
     manifest, view = snapshot.manifest, snapshot.live_view(now)
-    point = Point.of(view, snapshot.swarm_tokens or 0, manifest.limits)
+    point = Point.of(view, snapshot.totals.tokens or 0, manifest.limits)
     speeds = view.speeds(manifest.limits)
     return Summary(
         time=now,
@@ -334,13 +334,12 @@ def _evaluations(view: View) -> list[EvaluationSummary]:
 
 
 def _sample(view: View) -> SampleSummary | None:
-    peer = view.latest_sample
-    found = peer.record.evaluation if peer else None
-    if peer is None or found is None or found.sample is None:
+    if view.latest_sample is None:
         return None
+    peer, found, sample = view.latest_sample
     return SampleSummary(
-        prompt=printable(found.sample.prompt),
-        text=printable(found.sample.text),
+        prompt=printable(sample.prompt),
+        text=printable(sample.text),
         round=found.round,
         evaluator=peer.record.name or peer.peer_id,
         time=found.time,

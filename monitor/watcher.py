@@ -76,11 +76,6 @@ class Snapshot:
     refresh_errors: int = 0
     ledger: Ledger | None = None
 
-    @property
-    def swarm_tokens(self) -> int | None:
-        """Tokens in the swarm's state, as a counter that never falls; None: none seen yet."""
-        return self.totals.tokens
-
     def live_view(self, now: float) -> View:
         """The view without the peers whose records have expired by ``now``.
 
@@ -187,7 +182,8 @@ class Watcher:
         self._save()
         self._read_ledger_if_due()
         if view.peers:
-            self.history.add(Point.of(view, self.snapshot.swarm_tokens or 0, self.snapshot.manifest.limits))
+            tokens = self.snapshot.totals.tokens or 0
+            self.history.add(Point.of(view, tokens, self.snapshot.manifest.limits))
 
     def close(self) -> None:
         """Stop the thread and close the node."""

@@ -65,13 +65,13 @@ def command(
     )
     with node:
         view = _look(node)
+    summary = view.to_json(manifest)
     if as_json:
-        click.echo(json.dumps(view.to_json(manifest), indent=2))
+        click.echo(json.dumps(summary, indent=2))
         return
     from peers.screen.table import stdout_console
 
     console = stdout_console()
-    summary = view.to_json(manifest)
     loss = "–" if summary["loss"] is None else f"{summary['loss']:.4f} nats"
     console.print(
         f"swarm [bold]{manifest.swarm_id}[/]   round {summary['round']}   loss {loss}   "
@@ -133,15 +133,14 @@ def refusal_lines(view: View) -> list[str]:
 
 def sample_lines(view: View) -> list[str]:
     """What the model says, if an evaluator has asked it, after an empty line."""
-    peer = view.latest_sample
-    found = peer.record.evaluation if peer else None
-    if peer is None or found is None or found.sample is None:
+    if view.latest_sample is None:
         return []
+    peer, found, sample = view.latest_sample
     asked = one_line(peer.record.name) or peer.peer_id[-8:]
     return [
         "",
         f"the model at round {found.round}, asked by {asked}:",
-        f"  {words.sample(found.sample.prompt, found.sample.text)}",
+        f"  {words.sample(sample.prompt, sample.text)}",
     ]
 
 

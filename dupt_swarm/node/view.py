@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from dupt_swarm.manifest import Limits, Manifest
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, REJECTIONS, by_reason
-from dupt_swarm.node.record import EvaluationRecord, PeerRecord, TaskResult
+from dupt_swarm.node.record import EvaluationRecord, PeerRecord, SampleRecord, TaskResult
 
 Result = TypeVar("Result", EvaluationRecord, TaskResult)
 Name = TypeVar("Name", str, tuple[str, str])
@@ -161,10 +161,14 @@ class View:
         )
 
     @property
-    def latest_sample(self) -> Peer | None:
-        """The evaluator whose sample is of the newest round, if one has any."""
-        shown = [peer for peer in self.evaluators if _sampled_round(peer) is not None]
-        return max(shown, key=lambda peer: (_sampled_round(peer), peer.peer_id), default=None)
+    def latest_sample(self) -> tuple[Peer, EvaluationRecord, SampleRecord] | None:
+        """The evaluator whose sample is of the newest round, if one has any, and what it has measured."""
+        shown = [
+            (peer, found, found.sample)
+            for peer in self.evaluators
+            if (found := peer.record.evaluation) is not None and found.sample is not None
+        ]
+        return max(shown, key=lambda each: (each[1].round, each[0].peer_id), default=None)
 
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
@@ -272,8 +276,3 @@ def _newest(
 
 def _state_of(peer: Peer) -> State:
     return peer.record.swarm_tokens, peer.record.round, peer.record.state_digest
-
-
-def _sampled_round(peer: Peer) -> int | None:
-    found = peer.record.evaluation
-    return found.round if found is not None and found.sample is not None else None

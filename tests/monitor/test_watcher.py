@@ -94,7 +94,7 @@ def test_nobody_there() -> None:
         watcher.refresh()
         assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (True, 0)
         assert watcher.snapshot.view == NOBODY
-        assert watcher.snapshot.swarm_tokens == 5
+        assert watcher.snapshot.totals.tokens == 5
 
 
 def test_failed_refresh() -> None:
@@ -159,7 +159,7 @@ def test_counters_survive_a_restart(tmp_path: Path) -> None:
         pass
     swarm.answer = lambda: SWARM
     with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor") as watcher:
-        assert watcher.snapshot.swarm_tokens == 900
+        assert watcher.snapshot.totals.tokens == 900
     assert [path.name for path in (tmp_path / "monitor").iterdir()] == [f"{MANIFEST.swarm_id}.json"]
 
 
