@@ -107,9 +107,8 @@ class DemoScreen:
             min_width=10,
         )
         seconds = time.monotonic() - self._started
-        all_of_them = f"{plural(len(self._oracles), 'oracle')}, {plural(rounds, 'round')} each"
-        about = f"{all_of_them}; round {round_now}, {seconds:.0f} s"
-        return Group(Text(f"\n{about}\n"), table)
+        swarm = f"{plural(len(self._oracles), 'oracle')}, {plural(rounds, 'round')} each"
+        return Group(Text(f"\n{swarm}; round {round_now}, {seconds:.0f} s\n"), table)
 
     def _cells(self, peer: Peer) -> tuple[str, ...]:
         record, first = peer.record, self._first.get(peer.peer_id)

@@ -92,11 +92,12 @@ class Facts:
         """What the oracle does and gives, what the network carries, and what rounds cost, in words."""
         status, view, peer_id = self.status, self.view, self.about.peer_id
         failed = f", {status.failed_rounds} failed in all" if status.failed_rounds else ""
-        share, oracles = words.share(status, view, peer_id), words.plural(len(view.oracles), "oracle")
+        speed = status.tokens_per_second
+        share = words.percent(speed, words.total_speed(status, view, peer_id))
+        oracles = words.plural(len(view.oracles), "oracle")
         return {
             "rounds": f"{status.rounds_done} this session{failed}; last round {words.last_round(status)}",
-            "speed": f"{status.tokens_per_second:,.0f} tokens/s, {share} of {oracles}; "
-            f"reach {words.reach(view, peer_id)}",
+            "speed": f"{speed:,.0f} tokens/s, {share} of {oracles}; reach {words.reach(view, peer_id)}",
             "given": f"{words.amount(self._given)} tokens, {self._part_given}{self._place}",
             "network": f"↑ {self.up}   ↓ {self.down}",
             "per round": words.costs(view.record(peer_id)),

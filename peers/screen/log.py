@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -52,7 +53,7 @@ class Log:
     """A line now and then, and one for every round, on stderr."""
 
     def __init__(self) -> None:
-        self._last = 0.0
+        self._last = -math.inf
         self._known: tuple[object, ...] = ()
         self._about: About | None = None
         self._history = History()
@@ -61,18 +62,20 @@ class Log:
         """One sentence."""
         click.echo(f"{time.strftime('%H:%M:%S')}  {one_line(message)}", err=True)
 
+    def say_at_times(self, message: str, last: bool = False) -> None:
+        """One sentence of many alike: only if none was said for a while, or it is the last."""
+        if time.monotonic() - self._last > LOG_SECONDS or last:
+            self._last = time.monotonic()
+            self.say(message)
+
     def downloading(self, progress: Downloading) -> None:
         """How far the swarm's state is; called from another thread."""
         complete = progress.bytes_done == progress.bytes_total
-        if time.monotonic() - self._last > LOG_SECONDS or complete:
-            self._last = time.monotonic()
-            self.say(f"fetching the state: {words.describe_download(progress)}")
+        self.say_at_times(f"fetching the state: {words.describe_download(progress)}", complete)
 
     def preparing(self, done: int, total: int) -> None:
         """How far the corpus is: being tokenised, in bytes, or fetched, in files."""
-        if time.monotonic() - self._last > LOG_SECONDS or done == total:
-            self._last = time.monotonic()
-            self.say(f"preparing the corpus: {words.percent(done, total)}")
+        self.say_at_times(f"preparing the corpus: {words.percent(done, total)}", done == total)
 
     def begin(self, about: About) -> None:
         """The oracle is ready; what stays the same from now on."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dupt_swarm.node.messages import Downloading
 from peers.screen import words
-from peers.screen.log import LOG_SECONDS, Log
+from peers.screen.log import Log
 from peers.screen.words import number
 
 if TYPE_CHECKING:
@@ -41,7 +40,8 @@ def show_download(what: str) -> Iterator[Callable[[Downloading], None]]:
 def show_finetuning() -> Iterator[Callable[[Moment], None]]:
     """Gives the function that hears how far it is."""
     if not sys.stderr.isatty():
-        yield _Lines().show
+        log = Log()
+        yield lambda now: log.say_at_times(f"{_describe(now)}  {now.done} of {now.total}")
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -71,18 +71,6 @@ def show_evaluation(total: int) -> Iterator[Callable[[float], None]]:
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task("evaluating", total=total)
         yield lambda done: progress.update(task, completed=done)
-
-
-class _Lines:
-    """A line now and then."""
-
-    def __init__(self) -> None:
-        self._log, self._last = Log(), -LOG_SECONDS
-
-    def show(self, now: Moment) -> None:
-        if time.monotonic() - self._last > LOG_SECONDS:
-            self._last = time.monotonic()
-            self._log.say(f"{_describe(now)}  {now.done} of {now.total}")
 
 
 def _describe(now: Moment) -> str:

@@ -46,11 +46,6 @@ def figure(quality: Quality, decimals: int = 3) -> str:
     return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share is not None)
 
 
-def share(status: Status, view: View, peer_id: str) -> str:
-    """Own speed ÷ the speed of all oracles."""
-    return percent(status.tokens_per_second, total_speed(status, view, peer_id))
-
-
 def total_speed(status: Status, view: View, peer_id: str) -> float:
     """Tokens per second of all oracles together."""
     others = [peer for peer in view.oracles if peer.peer_id != peer_id]
