@@ -103,12 +103,12 @@ def pretrain(folder: Path, texts: Path, oracles: list[Path], rounds: int) -> Sav
     """What a swarm of these oracles makes in so many rounds, by the programs."""
     manifest = write_manifest(folder / "run.toml", TextFiles(texts))
     with LocalProcesses(folder / "logs") as processes:
-        first = processes.start(
+        processes.start(
             "first",
             *("dupt-peer", "bootstrap", str(folder / "run.toml"), "--json"),
             *("--host-maddrs", LOOPBACK, "--state-dir", str(folder / "first")),
         )
-        address = json.loads(processes.first_line(first))["addresses"][0]
+        address = json.loads(processes.first_line("first"))["addresses"][0]
         for path in oracles:
             processes.start(
                 path.name,

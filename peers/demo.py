@@ -148,14 +148,14 @@ def run(folder: Path, rounds: int, model: Path, screen: DemoScreen) -> None:
     manifest = new.write(folder / "run.toml", "tiny", new.read_all([text]), name=SWARM_NAME, seed=0)
     screen.say(f"one manifest: swarm {manifest.swarm_id}")
     with LocalProcesses(folder / "logs") as processes:
-        bootstrap = processes.start(
+        processes.start(
             "bootstrap",
             *("dupt-peer", "bootstrap", str(folder / "run.toml"), "--json"),
             *("--host-maddrs", LOOPBACK, "--state-dir", str(folder / "bootstrap")),
         )
-        address = json.loads(processes.first_line(bootstrap))["addresses"][0]
+        address = json.loads(processes.first_line("bootstrap"))["addresses"][0]
         screen.say(f"the first peer listens on {address}")
-        monitor = processes.start(
+        processes.start(
             "monitor",
             *("dupt-monitor", "--initial-peers", address, "--port", "0"),
             *("--state-dir", str(folder / "monitor")),
@@ -171,7 +171,7 @@ def run(folder: Path, rounds: int, model: Path, screen: DemoScreen) -> None:
             )
             for path in corpora
         }
-        page = processes.first_line(monitor).removesuffix("metrics")
+        page = processes.first_line("monitor").removesuffix("metrics")
         screen.say(f"the swarm's page: {page}")
         screen.follow(address, rounds, lambda: any(oracle.poll() is None for oracle in oracles.values()))
         results = {name: _result(name, processes) for name in oracles}

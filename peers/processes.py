@@ -52,16 +52,16 @@ class LocalProcesses:
             )
         return self.started[name]
 
-    def first_line(self, process: subprocess.Popen[str]) -> str:
-        """The first line that it prints.
+    def first_line(self, name: str) -> str:
+        """The first line that this process prints.
 
         Raises:
             DuptError: it ended without printing one.
         """
-        assert process.stdout is not None
-        line = process.stdout.readline().strip()
+        stdout = self.started[name].stdout
+        assert stdout is not None
+        line = stdout.readline().strip()
         if not line:
-            name = next(name for name, other in self.started.items() if other is process)
             raise DuptError(f"{name} did not start:\n{self.log_tail(name)}")
         return line
 

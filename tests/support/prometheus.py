@@ -138,11 +138,11 @@ class Stack:
             self.folder / "run.toml", "tiny", new.read_all([TextFiles(text)]), name="watched", seed=1
         )
         shrink(self.folder / "run.toml", manifest.tokenizer.sha256)
-        first = self.processes.start(
+        self.processes.start(
             *("bootstrap", "dupt-peer", "bootstrap", str(self.folder / "run.toml"), "--json", *LISTEN),
             *("--state-dir", str(self.folder / "bootstrap")),
         )
-        about = json.loads(self.processes.first_line(first))
+        about = json.loads(self.processes.first_line("bootstrap"))
         self.swarm_id, self.address = about["swarm_id"], about["addresses"][0]
         for name in ORACLES:
             self.peer_targets.append(f"127.0.0.1:{free_port()}")
@@ -163,7 +163,7 @@ class Stack:
             *("monitor", "dupt-monitor", "--initial-peers", self.address, "--port", str(self.port)),
             *("--state-dir", str(self.folder / "monitor")),
         )
-        self.processes.first_line(process)
+        self.processes.first_line("monitor")
         return process
 
     def metrics(self) -> str:

@@ -130,18 +130,16 @@ def start_swarm(processes: LocalProcesses, folder: Path) -> str:
     new.write(run, "tiny", new.read_all([TextFiles(folder / "argparse")]), name="watched", seed=0)
     make_smaller(run)
     listen = ("--host-maddrs", LOOPBACK, "--state-dir")
-    bootstrap = processes.start(
-        "bootstrap", "dupt-peer", "bootstrap", str(run), "--json", *listen, str(folder / "first")
-    )
-    address = json.loads(processes.first_line(bootstrap))["addresses"][0]
-    monitor = processes.start("monitor", "dupt-monitor", "--initial-peers", address, "--port", "0")
+    processes.start("bootstrap", "dupt-peer", "bootstrap", str(run), "--json", *listen, str(folder / "first"))
+    address = json.loads(processes.first_line("bootstrap"))["addresses"][0]
+    processes.start("monitor", "dupt-monitor", "--initial-peers", address, "--port", "0")
     for corpus, name in (("argparse", EVIL), ("typing", "W" * 40)):
         processes.start(
             corpus,
             *("dupt-peer", "join", "--initial-peers", address, "--corpus", str(folder / corpus)),
             *("--name", name, *listen, str(folder / f"state-{corpus}")),
         )
-    return processes.first_line(monitor).removesuffix("metrics")
+    return processes.first_line("monitor").removesuffix("metrics")
 
 
 @pytest.mark.parametrize("width", [320, 390, 820, 1280, 2560])
