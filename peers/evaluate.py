@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -141,6 +141,7 @@ def command(
         from dupt_swarm.evaluator import LOOK_SECONDS, Evaluator, check_prompt, dataset_name
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.learning.objectives.open import check_data
+        from dupt_swarm.models.harness import Harness, check_tasks
         from dupt_swarm.swarm import Swarm
 
         if chosen["corpus"] == OF_THE_SWARM:
@@ -151,8 +152,6 @@ def command(
         check_prompt(own)
         publisher = _publisher(publish, every, keep, gguf, published_at)
         if tasks:
-            from dupt_swarm.models.harness import check_tasks
-
             check_tasks(tasks)
         device = str(choose_device(own.device))
         settings = options.pick(NodeSettings, chosen | {"device": device}, role="evaluator")
@@ -168,7 +167,10 @@ def command(
                 for sentence in (*about_left_out(evaluator.objective.left_out), *evaluator.objective.notes):
                     log.say(sentence)
                 interruption.on_stop(evaluator.stop)
-                with _harness(tasks, every, swarm, device, own.batch_size) as harness:
+                folder, harness = swarm.folder.path / "tasks", None
+                if tasks:
+                    harness = Harness(tasks, every, swarm.manifest, folder, device, own.batch_size)
+                with closing(harness) if harness else nullcontext():
                     told = _Told(swarm, publisher, harness, log, as_json, once)
                     if not once:
                         swarm.publish(RecordUpdate(published_at=published_at))
@@ -208,23 +210,6 @@ def _check(own: EvaluatorSettings, publisher: Publisher | None, manifest: Manife
     check_data(own, manifest)
     if publisher is not None:
         publisher.check(manifest.swarm_id)
-
-
-@contextmanager
-def _harness(
-    tasks: tuple[Path, ...], every: int, swarm: Swarm, device: str, batch_size: int
-) -> Iterator[Harness | None]:
-    """What measures on tasks, if there are any."""
-    from dupt_swarm.models.harness import Harness
-
-    if not tasks:
-        yield None
-        return
-    harness = Harness(tasks, every, swarm.manifest, swarm.folder.path / "tasks", device, batch_size)
-    try:
-        yield harness
-    finally:
-        harness.close()
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,10 @@ class Stock:
         names = [_name_of(self._listed.shards[number], self._manifest) for number in shards]
         missing = [name for name in names if not (self._folder.offered.path / name.digest).exists()]
         keep = [name.digest for name in names]
-        while missing and (problem := self._folder.make_room_for_text(_bytes_of(missing), keep)):
+        while missing:
+            problem = self._folder.make_room_for_text(sum(name.most for name in missing), keep)
+            if not problem:
+                break
             if len(missing) == 1 and len(keep) > 1:
                 keep = [missing[0].digest]
                 continue
@@ -161,10 +164,6 @@ def _read_usable(shard: Shard, folder: SwarmFolder, manifest: Manifest) -> Token
     """See `read_shard`; None also if it was made wrong."""
     tokens = read_shard(shard, folder, manifest)
     return tokens if tokens is not None and _has_a_block(tokens, manifest) else None
-
-
-def _bytes_of(names: Sequence[OfferedName]) -> int:
-    return sum(name.most for name in names)
 
 
 def _name_of(shard: Shard, manifest: Manifest) -> OfferedName:

@@ -116,8 +116,7 @@ def is_healthy(about: dict[str, Any]) -> bool:
 
 def _folders(state_dir: Path | None) -> set[Path]:
     """Swarm folders in which a peer may be running."""
-    places = [state_dir or default_state_dir()]
-    found = {path.parent.resolve() for place in places for path in place.glob(f"*/{SOCKET}")}
+    found = {path.parent.resolve() for path in (state_dir or default_state_dir()).glob(f"*/{SOCKET}")}
     return found if state_dir else found | set(_folders_in_use())
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.origin import Origin
-from dupt_swarm.manifest import Manifest, Objective
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import LANGUAGE, MASKED, SEQ2SEQ
 from peers import options
 from peers.screen.words import plural
-
-if TYPE_CHECKING:
-    from dupt_swarm.models.saved_model import SavedModel
 
 FOREIGN = "model in Hugging Face's format"
 
@@ -55,7 +52,7 @@ def about_model(path: Path) -> dict[str, Any]:
         "kind": _kind(path, find_model(path)),
         **_shape(model.manifest, state.anchor.numel()),
         "tokenizer": {**_tokenizer(model.manifest, model.tokenizer.sha256), "lossy": model.tokenizer.lossy},
-        "bytes": sum(file.stat().st_size for file in _files(model)),
+        "bytes": sum(file.stat().st_size for file in model.folder.iterdir() if file.is_file()),
         "round": state.round,
         "tokens": state.swarm_tokens,
         "digest": state.digest,
@@ -76,11 +73,12 @@ def about_manifest(path: Path) -> dict[str, Any]:
         Manifest.from_bytes(path.read_bytes(), str(path)) if path.suffix == ".json" else Manifest.load(path)
     )
     beside = path.with_name("tokenizer.json")
+    found = hashlib.sha256(beside.read_bytes()).hexdigest() if beside.exists() else None
     return {
         "path": str(path),
         "kind": "manifest",
         **_shape(manifest, _count_parameters(manifest)),
-        "tokenizer": _tokenizer(manifest, _sha256(beside) if beside.exists() else None),
+        "tokenizer": _tokenizer(manifest, found),
         "bytes": path.stat().st_size,
     }
 
@@ -93,33 +91,22 @@ def _kind(path: Path, newest: Path) -> str:
     return "model folder" if (path / "manifest.json").exists() else "checkpoint"
 
 
-def _files(model: SavedModel) -> list[Path]:
-    return [path for path in model.folder.iterdir() if path.is_file()]
-
-
 def _shape(manifest: Manifest, parameters: int) -> dict[str, Any]:
     objective = manifest.objective
+    told = None if objective.supervised else {"kind", *SETTINGS.get(objective.kind, ())}
     return {
         "name": manifest.name,
         "swarm_id": manifest.swarm_id,
         "manifest_sha256": manifest.sha256,
         "model": {**manifest.model.model_dump(), "parts": manifest.model.parts, "parameters": parameters},
-        "objective": objective.model_dump() if objective.supervised else _untasked(objective),
+        "objective": objective.model_dump(include=told),
     }
-
-
-def _untasked(objective: Objective) -> dict[str, Any]:
-    return objective.model_dump(include={"kind", *SETTINGS.get(objective.kind, ())})
 
 
 def _tokenizer(manifest: Manifest, found: str | None) -> dict[str, Any]:
     """The manifest's; whether the one beside it has that hash, null if there is none."""
     wanted = manifest.tokenizer
     return {**wanted.model_dump(), "matches": None if found is None else found == wanted.sha256}
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _count_parameters(manifest: Manifest) -> int:
