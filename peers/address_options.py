@@ -52,35 +52,20 @@ def take_addresses(listen: tuple[str, ...], chosen: dict[str, Any]) -> dict[str,
     """``chosen`` with the settings ``host_maddrs`` and ``announce_maddrs`` in place of these options.
 
     Raises:
-        UsageError: as in `resolve`.
-    """
-    hosts, announced = resolve(listen, **{name: chosen[name] for name in NAMES})
-    others = {name: value for name, value in chosen.items() if name not in NAMES}
-    return others | {"host_maddrs": hosts, "announce_maddrs": announced}
-
-
-def resolve(
-    listen: tuple[str, ...],
-    host_maddrs: tuple[str, ...],
-    host_port: int | None,
-    announce_maddrs: tuple[str, ...],
-    announce_port: int | None,
-    public_ip: str | None,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Where to listen, and what to announce, from the options of these names.
-
-    Raises:
         UsageError: they contradict one another, or an address is not usable.
     """
-    hosts = listening(listen, host_maddrs, host_port)
-    if announce_maddrs and (public_ip or announce_port):
+    hosts = listening(listen, chosen["host_maddrs"], chosen["host_port"])
+    announced, public_ip, port = (chosen[name] for name in ("announce_maddrs", "public_ip", "announce_port"))
+    if announced and (public_ip or port):
         raise UsageError("--announce-maddrs has the IP and the port: leave out the other options")
-    if announce_port and not public_ip:
-        raise UsageError(f"--announce-port {announce_port}: add --public-ip, the IP it belongs to")
-    told = at_public_ip(hosts, public_ip, announce_port) if public_ip else announce_maddrs
-    for address in told:
+    if port and not public_ip:
+        raise UsageError(f"--announce-port {port}: add --public-ip, the IP it belongs to")
+    if public_ip:
+        announced = at_public_ip(hosts, public_ip, port)
+    for address in announced:
         check_announced(address)
-    return hosts, told
+    others = {name: value for name, value in chosen.items() if name not in NAMES}
+    return others | {"host_maddrs": hosts, "announce_maddrs": announced}
 
 
 def listening(listen: tuple[str, ...], host_maddrs: tuple[str, ...], port: int | None) -> tuple[str, ...]:
