@@ -5,9 +5,10 @@ from __future__ import annotations
 from dupt_swarm.metrics import swarm
 from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
-from monitor.dashboards.panel import BITS, NATS, Panel, columns, graph
+from monitor.dashboards.panel import BITS, NATS, Panel, columns, counts, graph
 from monitor.dashboards.query import Query, of_each_peer
 
+NO_EVALUATOR = "No evaluator: start one with `dupt-peer evaluate`"
 NO_TASK = "This swarm learns language, not a task"
 
 
@@ -117,9 +118,9 @@ EVALUATION = Row(
             "What independent evaluators measure, by their corpus.",
             Query("{0}", swarm.EVAL_BPB, legend="{{dataset}}"),
             unit=BITS,
-            empty="No evaluator: start one with `dupt-peer evaluate`",
+            empty=NO_EVALUATOR,
         ),
-        graph(
+        counts(
             "Rounds behind",
             "Rounds that the swarm has completed since the state that was last measured.",
             Query(
@@ -128,9 +129,7 @@ EVALUATION = Row(
                 swarm.EVAL_ROUND,
                 legend="{{dataset}}",
             ),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
-            empty="No evaluator: start one with `dupt-peer evaluate`",
+            empty=NO_EVALUATOR,
         ),
         graph(
             "Tasks",
@@ -146,7 +145,7 @@ EVALUATION = Row(
             Query("time() - {0}", swarm.EVAL_TIMESTAMP, legend="{{dataset}}"),
             unit="s",
             defaults={"min": 0},
-            empty="No evaluator: start one with `dupt-peer evaluate`",
+            empty=NO_EVALUATOR,
         ),
     ),
 )

@@ -11,6 +11,7 @@ from monitor.dashboards.panel import (
     TOKENS_PER_SECOND,
     Panel,
     about,
+    counts,
     graph,
     override,
     stacked,
@@ -158,12 +159,10 @@ ROUNDS = Row(
             unit="s",
             defaults={"min": 0},
         ),
-        graph(
+        counts(
             "Group size",
             "Peers that averaged together in its last round.",
             Query("{0}", peer.GROUP_SIZE, legend="peers"),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
         ),
         stacked(
             "Failed averagings",

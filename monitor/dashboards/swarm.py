@@ -12,6 +12,7 @@ from monitor.dashboards.panel import (
     Panel,
     about,
     columns,
+    counts,
     graph,
     override,
     stacked,
@@ -159,7 +160,7 @@ AVERAGING = Row(
             unit="s",
             defaults={"min": 0},
         ),
-        graph(
+        counts(
             "Group sizes",
             "How many oracles averaged together, beside how many are at work. If groups are smaller, some "
             "oracles did not find the others in time.",
@@ -170,8 +171,6 @@ AVERAGING = Row(
                 swarm.PEERS,
                 legend="oracles",
             ),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
         ),
         graph(
             "Time left for training",
@@ -273,22 +272,18 @@ HEALTH = Row(
             Query('max by (state) ({0:role="oracle"}) > 0', swarm.PEERS, legend="{{state}}"),
             unit="none",
         ),
-        graph(
+        counts(
             "Other peers",
             "Peers that hold and serve the state without training, and peers that nobody can dial.",
             Query(
                 'max by (role) (sum by (instance, role) ({0:role!="oracle"}))', swarm.PEERS, legend="{{role}}"
             ),
             Query("{0}", swarm.PEERS_UNREACHABLE, legend="unreachable"),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
         ),
-        graph(
+        counts(
             "Contributors",
             "All whose contributions ever counted, by the links of the rounds.",
             Query("{0}", swarm.CONTRIBUTORS, legend="contributors"),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
         ),
         stacked(
             "Versions",
@@ -296,13 +291,11 @@ HEALTH = Row(
             Query("max by (version) ({0})", swarm.PEER_VERSIONS, legend="{{version}}"),
             unit="none",
         ),
-        graph(
+        counts(
             "Diverging replicas",
             "Peers whose state differs from that of most peers in the same round. They fetch the right one "
             "by themselves; anything above zero for minutes is a fault.",
             Query("{0}", swarm.DIGESTS_DISAGREEING, legend="peers"),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
         ),
         stacked(
             "Rejected",
@@ -314,20 +307,16 @@ HEALTH = Row(
             unit="none",
             empty="None",
         ),
-        graph(
+        counts(
             "Left out for good",
             "Peers that have signed what contradicts itself, by id: how many others leave them out.",
             Query("{0}", swarm.EXPOSING_PEERS, legend="{{peer_id}}"),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
             empty="Nobody",
         ),
-        graph(
+        counts(
             "Unsaved rounds",
             "Rounds since the newest checkpoint on any peer's disk.",
             Query("{0} - {1}", swarm.ROUND, swarm.CHECKPOINT_ROUND, legend="rounds"),
-            unit="none",
-            defaults={"min": 0, "decimals": 0},
         ),
         graph(
             "Checkpoint age",
