@@ -12,7 +12,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered
+from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered, url_of
 
 # Everything comes from here, and nothing a peer calls itself could run even if it got into the page.
 SECURITY_HEADERS = [
@@ -97,9 +97,7 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
     @property
     def url(self) -> str:
         """Where it can be reached."""
-        host, port = self.server_address[:2]
-        name = host.decode() if isinstance(host, bytes | bytearray) else host
-        return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+        return url_of(self.server_name, self.server_port)
 
     def server_bind(self) -> None:
         """As inherited, but without asking the DNS for our own name, which can take many seconds."""

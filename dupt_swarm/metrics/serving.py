@@ -31,6 +31,11 @@ def listening_at(options: str, remedy: str) -> Iterator[None]:
         ) from error
 
 
+def url_of(host: str, port: int) -> str:
+    """Where a server can be reached that listens at this name or address."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def report_unanswered(request: Any, client_address: Any) -> None:
     """In place of a server's `handle_error`: a client that falls silent or leaves is nobody's error."""
     del request

@@ -10,7 +10,7 @@ import click
 from prometheus_client import CollectorRegistry, start_http_server
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered
+from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered, url_of
 from peers.metrics.collector import PeerMetrics
 
 
@@ -36,8 +36,7 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
         server.handle_error = report_unanswered  # type: ignore[method-assign]
         server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
     try:
-        shown = f"[{host}]" if ":" in host else host
-        click.echo(f"metrics of this peer: http://{shown}:{server.server_port}/metrics", err=True)
+        click.echo(f"metrics of this peer: {url_of(host, server.server_port)}/metrics", err=True)
         yield metrics
     finally:
         server.shutdown()
