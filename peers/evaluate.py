@@ -29,7 +29,7 @@ from peers.screen.log import Log
 from peers.screen.words import about_left_out
 
 if TYPE_CHECKING:
-    from dupt_swarm.evaluator import Measurement
+    from dupt_swarm.evaluator import Evaluator, Measurement
     from dupt_swarm.models.harness import Harness
     from dupt_swarm.models.publishing import Publisher
     from dupt_swarm.swarm import Swarm
@@ -138,7 +138,7 @@ def command(
     """
     log = Log()
     with Interruption() as interruption:
-        from dupt_swarm.evaluator import LOOK_SECONDS, Evaluator, check_prompt, dataset_name
+        from dupt_swarm.evaluator import Evaluator, check_prompt, dataset_name
         from dupt_swarm.learning.device import choose_device
         from dupt_swarm.learning.objectives.open import check_data
         from dupt_swarm.models.harness import Harness, check_tasks
@@ -172,14 +172,11 @@ def command(
                     harness = Harness(tasks, every, swarm.manifest, folder, device, own.batch_size)
                 with closing(harness) if harness else nullcontext():
                     told = _Told(swarm, publisher, harness, log, as_json, once)
-                    if not once:
+                    if once:
+                        _measure_once(evaluator, told, control, interruption)
+                    else:
                         swarm.publish(RecordUpdate(published_at=published_at))
                         evaluator.run(told.measured, told.look)
-                    elif (found := evaluator.measure()) is not None:
-                        told.measured(found)
-                        while told.look() and interruption.received is None:
-                            control.beat("measuring", swarm.state.round)
-                            time.sleep(LOOK_SECONDS)
         log.say("left the swarm")
     interruption.exit_if_received()
 
@@ -254,6 +251,20 @@ class _Told:
             if self.once:
                 raise
             self.log.say(f"{what}: {message(error)}")
+
+
+def _measure_once(
+    evaluator: Evaluator, told: _Told, control: PeerControl, interruption: Interruption
+) -> None:
+    """Measure the current state, and wait for its results on tasks."""
+    from dupt_swarm.evaluator import LOOK_SECONDS
+
+    if (found := evaluator.measure()) is None:
+        return
+    told.measured(found)
+    while told.look() and interruption.received is None:
+        control.beat("measuring", told.swarm.state.round)
+        time.sleep(LOOK_SECONDS)
 
 
 def _print_tasks(results: Sequence[TaskResult], as_json: bool) -> None:
