@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 SWARM_NAME = "demo"
 ORACLES = ("library", "manual", "packages")  # by their corpora
 PROMPT = "Python is"
+LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+LIBRARY_BYTES = 3_000_000
 
 
 def check_place(folder: Path) -> None:
@@ -101,10 +103,6 @@ def _of_earlier_demo(folder: Path) -> bool:
     # Anybody may call a swarm `demo`.
     made_here = re.fullmatch(f"{SWARM_NAME}-[0-9a-f]+", origin.swarm_id) and origin.peers == ORACLES
     return bool(made_here) and all(path.name in FILES and path.is_file() for path in folder.iterdir())
-
-
-LOOPBACK = "/ip4/127.0.0.1/tcp/0"
-LIBRARY_BYTES = 3_000_000
 
 
 @click.command("demo")

@@ -31,6 +31,7 @@ from peers.offering import NOTHING, Offering
 from peers.screen.log import note_left_out
 
 PRESET = "tiny"
+EPOCHS = 3
 OF_TASKS = ("task", "labels", "lm_weight")
 NOT_FROM_A_MODEL = {
     "preset": "the model has a shape of its own",
@@ -295,9 +296,6 @@ def _read(text: TextFiles) -> Iterator[str]:
     left_out: list[LeftOut] = []
     yield from (piece.text for piece in text.read(text.find(), left_out.append))
     note_left_out(left_out)
-
-
-EPOCHS = 3
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,16 @@ from peers import options
 from peers.screen.words import plural
 
 FOREIGN = "model in Hugging Face's format"
+WITHOUT_TASK = {
+    LANGUAGE: "language (L1)",
+    MASKED: "masked language (MLM)",
+    SEQ2SEQ: "a text for a text (seq2seq)",
+}
+SETTINGS: dict[str, dict[str, str]] = {
+    MASKED: {"nsp": ", and whether a text follows on another (NSP)"},
+    SEQ2SEQ: {"label_smoothing": ", label smoothing {:g}"},
+}
+"""What is told of an objective without a task beside its kind, and, if it is not 0, how."""
 
 
 @click.command("inspect")
@@ -152,18 +162,6 @@ def _layers(model: dict[str, Any]) -> str:
     if model["encoder_layers"]:
         return f"{plural(model['encoder_layers'], 'layer')} of the encoder, {model['layers']} of the decoder"
     return plural(model["layers"], "layer")
-
-
-WITHOUT_TASK = {
-    LANGUAGE: "language (L1)",
-    MASKED: "masked language (MLM)",
-    SEQ2SEQ: "a text for a text (seq2seq)",
-}
-SETTINGS: dict[str, dict[str, str]] = {
-    MASKED: {"nsp": ", and whether a text follows on another (NSP)"},
-    SEQ2SEQ: {"label_smoothing": ", label smoothing {:g}"},
-}
-"""What is told of an objective without a task beside its kind, and, if it is not 0, how."""
 
 
 def _describe(objective: dict[str, Any]) -> str:
