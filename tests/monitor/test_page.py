@@ -66,6 +66,11 @@ def site_of(snapshot: Snapshot, history: History | None = None, address: str = A
     return Site(lambda: snapshot, lambda: history or History(), [address], lambda: NOW)
 
 
+def words(site: Site, query: str = "") -> str:
+    """The text of its page, on one line."""
+    return " ".join(Tags(site.page(query)).text.split())
+
+
 @pytest.fixture
 def url() -> Iterator[str]:
     """A running monitor of a small swarm."""
@@ -105,7 +110,7 @@ def test_text_that_the_swarm_offers() -> None:
     offer = Offer(digest="0" * 64, tokens=1_234_567, title="<b>Wiki</b>", source="x.org", licence="CC0")
     snapshot = seen(peer("a"))
     site = site_of(replace(snapshot, manifest=snapshot.manifest.model_copy(update={"offer": offer})))
-    text = " ".join(Tags(site.page()).text.split())
+    text = words(site)
     assert "You need no text: the swarm offers <b>Wiki</b> (CC0), 1,234,567 tokens, from x.org." in text
     assert "--corpus PATH" not in site.summary().join
     assert site.summary().offer == OfferSummary(
@@ -121,8 +126,7 @@ def test_contributors() -> None:
     """The ten who have given most, ever, under the names that they have now."""
     snapshot = replace(seen(peer("QmPeer01", name="<b>ada</b>")), ledger=LEDGER)
     site = site_of(snapshot)
-    page = Tags(site.page())
-    text = " ".join(page.text.split())
+    text = words(site)
     assert "tokens of 30 peers in the rounds up to 900." in text
     assert "2 <b>ada</b> 990 4 % 29 1 900" in text
     assert "QmPeer09" in text
@@ -155,8 +159,8 @@ def test_an_id_is_found_before_a_name() -> None:
     impostor = peer("QmPeer29", name="mPeer20")
     twins = (peer("QmPeer25", name="ada"), peer("QmPeer05", name="ada"), peer("QmNobody", name="ada"))
     site = site_of(replace(seen(impostor, *twins), ledger=LEDGER))
-    assert "21 QmPeer20" in " ".join(Tags(site.page("peer=mPeer20")).text.split())
-    assert "6 ada 950" in " ".join(Tags(site.page("peer=ada")).text.split())
+    assert "21 QmPeer20" in words(site, "peer=mPeer20")
+    assert "6 ada 950" in words(site, "peer=ada")
 
 
 def test_a_peer_whose_work_counted_for_nothing_has_no_place() -> None:
@@ -164,7 +168,7 @@ def test_a_peer_whose_work_counted_for_nothing_has_no_place() -> None:
     ledger = Ledger(0, 3, (Entry("QmGiver", 10, 1, 0, 3, 3), Entry("QmDropped", 0, 0, 2, 0, 0)), weak=1)
     site = site_of(replace(seen(peer("a")), ledger=ledger))
     assert "QmDropped" not in site.page()
-    text = " ".join(Tags(site.page("peer=QmDropped")).text.split())
+    text = words(site, "peer=QmDropped")
     assert "– QmDropped 0 0 % 0 – –" in text
     assert "tokens of 1 peer in the rounds up to 3, 1 of them weak." in text
 
@@ -196,15 +200,13 @@ def test_evaluation() -> None:
 def test_accuracy_beside_the_loss() -> None:
     """A swarm that learns a task shows its accuracy, of all and of each; an evaluator's goes first."""
     oracles = (peer("a", heldout_loss=0.4, heldout_accuracy=0.5), peer("b", heldout_accuracy=0.76))
-    text = " ".join(Tags(site_of(seen(*oracles)).page()).text.split())
+    text = words(site_of(seen(*oracles)))
     assert "Accuracy 63 % held-out loss 0.400" in text
     assert "Join with a text of your own" in text
     assert "50 %" in text
     assert "76 %" in text
     found = {"dataset": "reviews", "accuracy": 0.91, "loss_nats": 0.3, "round": 3, "time": NOW}
-    text = " ".join(
-        Tags(site_of(seen(*oracles, peer("e", role="evaluator", evaluation=found))).page()).text.split()
-    )
+    text = words(site_of(seen(*oracles, peer("e", role="evaluator", evaluation=found))))
     assert "Accuracy 91 % evaluated on reviews" in text
     assert "Accuracy" not in site_of(seen(peer("a", heldout_loss=0.4))).page()
 
@@ -224,14 +226,14 @@ def test_accuracy_beside_the_loss() -> None:
 def test_what_oracles_bring(objective: dict[str, Any], join: str, stays: str, unit: str) -> None:
     """Text, pairs or labelled examples; and what the loss is of."""
     manifest = MANIFEST.model_copy(update={"objective": Objective(**objective)})
-    page = " ".join(Tags(site_of(replace(seen(peer("a")), manifest=manifest)).page()).text.split())
+    page = words(site_of(replace(seen(peer("a")), manifest=manifest)))
     assert f"Join with {join} of your own" in page and f"{stays} on your machine" in page and unit in page
 
 
 def test_next_sentences_beside_masked_tokens() -> None:
     """An encoder's two accuracies, each on a line of its own."""
     encoder = peer("a", heldout_loss=7.0, heldout_accuracy=0.11, heldout_nsp_accuracy=0.6)
-    text = " ".join(Tags(site_of(seen(encoder)).page()).text.split())
+    text = words(site_of(seen(encoder)))
     assert "Accuracy 11 % next sentences 60 % held-out loss 7.000" in text
 
 
@@ -241,8 +243,7 @@ def test_what_rounds_cost() -> None:
         **{"round_sent_bytes": 12_345_678, "round_received_bytes": 999, "utilization": 0.966},
         **{"round_waiting_seconds": 0.34, "waiting_seconds": 300.0},
     }
-    page = Tags(site_of(seen(peer("a", name="ada", **costs), peer("b"))).page())
-    text = " ".join(page.text.split())
+    text = words(site_of(seen(peer("a", name="ada", **costs), peer("b"))))
     assert "What rounds cost in bytes and time OracleSentReceivedWaitedin allUtilization" in text
     assert " ada 12.3 MB 999 B 0.3 s 5 min 97 % Sent, received" in text
     first = peer("first", role="bootstrap", **costs)
@@ -257,7 +258,7 @@ def test_what_was_refused() -> None:
     totals = snapshot.totals.model_copy(
         update={"refused_messages": {"rate": 3, "form": 1200, "size": 0}, "rejected": {"not_finite": 1}}
     )
-    text = " ".join(Tags(site_of(replace(snapshot, totals=totals)).page()).text.split())
+    text = words(site_of(replace(snapshot, totals=totals)))
     assert "1,203 messages refused: form 1,200, rate 3 1 contribution refused: not finite 1" in text
     assert "refused" not in Tags(site_of(snapshot).page()).text
 
@@ -265,7 +266,7 @@ def test_what_was_refused() -> None:
 def test_a_peer_that_has_contradicted_itself() -> None:
     """Its id, and how many leave it out."""
     snapshot = seen(peer("a", exposed=("QmLiar", "QmBad")), peer("b", exposed=("QmLiar",)))
-    text = " ".join(Tags(site_of(snapshot).page()).text.split())
+    text = words(site_of(snapshot))
     assert "QmLiar has contradicted itself: 2 peers leave it out for good" in text
     assert "QmBad has contradicted itself: 1 peer leaves it out for good" in text
     assert "contradicted" not in Tags(site_of(seen(peer("a"))).page()).text
@@ -294,8 +295,7 @@ def test_what_the_model_says() -> None:
     without = site_of(seen(peer("a"))).page()
     assert "What the model says" not in without
     assert Tags(without).tags.count(("div", {"class": "place", "id": "says", "data-live": None})) == 1
-    page = Tags(site_of(seen(peer("a"), speaker("Once", " upon\na time"))).page())
-    text = " ".join(page.text.split())
+    text = words(site_of(seen(peer("a"), speaker("Once", " upon\na time"))))
     assert "What the model says at round 3 Once upon a time Generated by the model" in text
     assert "as evaluator ada asked it to" in text
 

@@ -1,13 +1,12 @@
 """What the tests of the programs share: text, a manifest, a running first peer."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.programs import LISTEN, dupt_peer, start
+from tests.support.programs import dupt_peer, first_peer
 from tests.support.smaller import make_smaller
 from tests.support.texts import library
 
@@ -31,14 +30,5 @@ def manifest(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bootstrap(manifest: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """A running first peer; what it says of itself, and its process."""
-    state = str(tmp_path / "bootstrap")
-    process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", state, "--json")
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-        pytest.fail(f"the first peer did not start: {process.communicate(timeout=15)}")
-    about = json.loads(line)
-    yield about | {"address": about["addresses"][0], "process": process}
-    process.terminate()
-    process.communicate(timeout=15)
-    assert process.returncode == 0
+    with first_peer(manifest, tmp_path / "bootstrap") as about:
+        yield about

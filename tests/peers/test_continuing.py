@@ -20,7 +20,7 @@ from dupt_swarm.swarm import INITIAL_FILE
 from peers.cli import main
 from tests.support.foreign_models import CONTEXT, write_foreign
 from tests.support.hugging_face import load_model as load_theirs
-from tests.support.programs import LISTEN, dupt_model, start
+from tests.support.programs import LISTEN, dupt_model, first_peer, start
 from tests.support.saved_models import TEXT, small_tokenizer
 
 
@@ -66,19 +66,17 @@ def test_two_oracles_train_a_llama_on(tmp_path: Path) -> None:
     manifest = Manifest.load(run)
     for number, text in enumerate(texts):
         text.write_text(TEXT.replace("Brücke", f"Brücke {number}") * 40)
-    first = start("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
-    assert first.stdout is not None
-    address = json.loads(first.stdout.readline())["addresses"][0]
-    own = ("--initial-peers", address, *LISTEN, "--device", "cpu", "--json", "--rounds", "3")
-    oracles = [
-        start("join", *own, "--corpus", str(text), "--state-dir", str(text.with_suffix(""))) for text in texts
-    ]
-    summaries = [json.loads(oracle.communicate(timeout=120)[0]) for oracle in oracles]
     pulled, exported = tmp_path / "pulled", tmp_path / "exported"
-    for arguments in (("pull", "--initial-peers", address, pulled), ("export", pulled, exported)):
-        assert dupt_model(*map(str, arguments)).returncode == 0
-    first.terminate()
-    first.communicate(timeout=60)
+    with first_peer(run, tmp_path / "first") as about:
+        to = ("--initial-peers", about["address"])
+        own = (*to, *LISTEN, "--device", "cpu", "--json", "--rounds", "3")
+        oracles = [
+            start("join", *own, "--corpus", str(text), "--state-dir", str(text.with_suffix("")))
+            for text in texts
+        ]
+        summaries = [json.loads(oracle.communicate(timeout=120)[0]) for oracle in oracles]
+        for arguments in (("pull", *to, pulled), ("export", pulled, exported)):
+            assert dupt_model(*map(str, arguments)).returncode == 0
 
     for text, summary in zip(texts, summaries, strict=True):
         expected = source_loss(theirs, manifest, text, text.with_suffix(".cache"))

@@ -39,17 +39,8 @@ def oracle(
 ) -> Iterator[subprocess.Popen[str]]:
     """Outside its hours, so paused; on the first peer's state folder. The parameter says how to start it."""
     process = start(
-        *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN),
-        *(
-            "--state-dir",
-            str(tmp_path / "bootstrap"),
-            "--name",
-            name,
-            "--hours",
-            other_hours(),
-            "--nice",
-            "1",
-        ),
+        *("join", "--initial-peers", bootstrap["address"], "--corpus", str(text), *LISTEN, "--name", name),
+        *("--state-dir", str(tmp_path / "bootstrap"), "--hours", other_hours(), "--nice", "1"),
         popen=getattr(request, "param", Program),
     )
     wait_for_line(process, "state paused until")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.commands import PROGRAMS, commands_of
-from tests.support.programs import LISTEN, dupt_model, dupt_peer, start, wait_for_line
+from tests.support.programs import LISTEN, dupt_model, dupt_peer, first_peer, start, wait_for_line
 from tests.support.smaller import make_smaller
 from tests.support.waiting import wait_until
 
@@ -109,15 +109,9 @@ def first(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_le
     """A first peer's address."""
     del nothing_left
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "platform"))
-    peer = start("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
-    try:
-        assert peer.stdout is not None
-        about = json.loads(peer.stdout.readline())
+    with first_peer(run, tmp_path / "first") as about:
         assert "--invitation TOKEN" in about["join"]
-        yield about["addresses"][0]
-    finally:
-        peer.terminate()
-        peer.communicate(timeout=30)
+        yield about["address"]
 
 
 @pytest.fixture

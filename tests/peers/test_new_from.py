@@ -13,7 +13,7 @@ from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE
 from peers.cli import main
-from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.programs import LISTEN, dupt_peer, first_peer, start, wait_for_line
 from tests.support.saved_models import write_model
 from tests.support.tasks import two_languages, write_lines
 from tests.support.waiting import wait_until
@@ -123,10 +123,8 @@ def test_a_first_peer_needs_the_state_of_round_0(base: Path, tmp_path: Path) -> 
 
 def peers_seen(address: str) -> list[dict[str, Any]]:
     """As `status` shows them."""
-    peers: list[dict[str, Any]] = json.loads(
-        dupt_peer("status", "--initial-peers", address, "--json").stdout
-    )["peers"]
-    return peers
+    status = json.loads(dupt_peer("status", "--initial-peers", address, "--json").stdout)
+    return list(status["peers"])
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -137,27 +135,23 @@ def test_a_swarm_fine_tunes(base: Path, tmp_path: Path) -> None:
         tmp_path / "own.jsonl",
         [{"review": row["text"], "label": row["label"]} for row in two_languages(120, seed=1)],
     )
-    first = start("bootstrap", str(run), *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
-    assert first.stdout is not None
-    address = json.loads(first.stdout.readline())["addresses"][0]
-    data = ("--corpus", str(table), "--column", "text=review", "--device", "cpu")
-    own = ("--initial-peers", address, *data, *LISTEN, "--state-dir", str(tmp_path / "own"))
-    oracle = start("join", *own, "--json")
-    wait_for_line(oracle, "accuracy")
-    shown = json.loads(dupt_peer("status", "--initial-peers", address, "--json").stdout)
-    wait_for_line(oracle, "accuracy 100.0 %")  # as evaluated now and then, after several rounds
-    # Rounds of less than a second outrun who fetches their states.
-    assert dupt_peer("pause", "--state-dir", str(tmp_path / "own")).returncode == 0
-    wait_until(lambda: len({peer["state_digest"] for peer in peers_seen(address)}) == 1)
-    judged = dupt_peer("evaluate", "--initial-peers", address, *data, *LISTEN, "--once", "--json",
-                       "--state-dir", str(tmp_path / "judge"))  # fmt: skip
-    oracle.terminate()
-    summary = json.loads(oracle.communicate(timeout=60)[0])
-    first.terminate()
-    first.communicate(timeout=60)
+    data = ("--corpus", str(table), "--column", "text=review", "--device", "cpu", *LISTEN)
+    with first_peer(run, tmp_path / "first") as about:
+        to = ("--initial-peers", about["address"])
+        oracle = start("join", *to, *data, "--state-dir", str(tmp_path / "own"), "--json")
+        wait_for_line(oracle, "accuracy")
+        shown = peers_seen(about["address"])
+        wait_for_line(oracle, "accuracy 100.0 %")  # as evaluated now and then, after several rounds
+        # Rounds of less than a second outrun who fetches their states.
+        assert dupt_peer("pause", "--state-dir", str(tmp_path / "own")).returncode == 0
+        wait_until(lambda: len({peer["state_digest"] for peer in peers_seen(about["address"])}) == 1)
+        judge = ("--once", "--json", "--state-dir", str(tmp_path / "judge"))
+        judged = dupt_peer("evaluate", *to, *data, *judge)
+        oracle.terminate()
+        summary = json.loads(oracle.communicate(timeout=60)[0])
 
-    assert [peer["heldout_bits_per_byte"] for peer in shown["peers"]] == [None, None]
-    assert any(peer["heldout_accuracy"] is not None for peer in shown["peers"])
+    assert [peer["heldout_bits_per_byte"] for peer in shown] == [None, None]
+    assert any(peer["heldout_accuracy"] is not None for peer in shown)
     assert summary["accuracy_after"] > 0.9 > summary["accuracy_before"]
     assert summary["bits_per_byte_after"] is None
     found = json.loads(judged.stdout)

@@ -12,19 +12,15 @@ import pytest
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.offer.shard_list import ShardList, missing_in
-from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
+from tests.support.programs import LISTEN, dupt_peer, first_peer, start, wait_for_line
 from tests.support.smaller import make_smaller
 from tests.support.texts import library
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 ABOUT = (
-    "--offer-title",
-    "The library",
-    "--offer-source",
-    "https://example.org",
-    "--offer-licence",
-    "PSF-2.0",
+    *("--offer-title", "The library", "--offer-source", "https://example.org"),
+    *("--offer-licence", "PSF-2.0"),
 )
 
 
@@ -38,18 +34,6 @@ def offering(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert f"in {folder / 'offer'}" in done.stderr
     make_smaller(folder / "run.toml", tokens_per_round=4096, growth=1.0)
     return folder / "run.toml"
-
-
-@contextmanager
-def first_peer(manifest: Path, state: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """It runs; its process, and what it says of itself."""
-    process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", str(state), "--json")
-    try:
-        assert process.stdout is not None
-        yield process, json.loads(process.stdout.readline())
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
 
 
 def list_of(manifest: Path) -> ShardList:
@@ -90,16 +74,16 @@ def address_of(name: str, status: dict[str, Any]) -> str:
 def test_volunteers_type_nothing_but_an_address(offering: Path, tmp_path: Path) -> None:
     """They train on the swarm's text, and average; who comes when the first peer is gone does so too."""
     listed, (ada, bob, late) = list_of(offering), (tmp_path / name for name in ("ada", "bob", "late"))
-    with first_peer(offering, tmp_path / "first") as (first, about):
+    with first_peer(offering, tmp_path / "first") as about:
         assert about["join"].endswith(f"--swarm {about['swarm_id']}")
-        with joined(about["addresses"][0], ada, bob) as oracles:
+        with joined(about["address"], ada, bob) as oracles:
             for oracle in oracles:
                 wait_for_line(oracle, "The library (PSF-2.0): ")
                 wait_for_line(oracle, "last round averaged with 1 other")
-            table = dupt_peer("status", "--initial-peers", about["addresses"][0])
-            found = dupt_peer("status", "--initial-peers", about["addresses"][0], "--json")
-            first.terminate()
-            first.wait(timeout=60)
+            table = dupt_peer("status", "--initial-peers", about["address"])
+            found = dupt_peer("status", "--initial-peers", about["address"], "--json")
+            about["process"].terminate()
+            about["process"].wait(timeout=60)
             with joined(address_of("ada", json.loads(found.stdout)), late) as [newcomer]:
                 wait_for_line(newcomer, "last round averaged with 2 others")
     oracles.append(newcomer)
@@ -117,8 +101,8 @@ def test_volunteers_type_nothing_but_an_address(offering: Path, tmp_path: Path) 
 
 def test_a_corpus_of_ones_own_beside_it(offering: Path, text: Path, tmp_path: Path) -> None:
     """Both are trained on, by their weights; an evaluator then measures on what is held out for all."""
-    with first_peer(offering, tmp_path / "first") as (_, about):
-        address = about["addresses"][0]
+    with first_peer(offering, tmp_path / "first") as about:
+        address = about["address"]
         oracle = join(
             address, tmp_path / "o", "--corpus", str(text), "--corpus", "swarm:0.5", "--rounds", "2"
         )
@@ -138,9 +122,9 @@ def test_a_corpus_of_ones_own_beside_it(offering: Path, text: Path, tmp_path: Pa
 def test_an_empty_corpus_of_the_image_means_the_swarms_text(offering: Path, tmp_path: Path) -> None:
     """There /corpus is a folder whether something is mounted on it or not."""
     (tmp_path / "corpus").mkdir()
-    with first_peer(offering, tmp_path / "first") as (_, about):
+    with first_peer(offering, tmp_path / "first") as about:
         corpus = str(tmp_path / "corpus")
-        oracle = join(about["addresses"][0], tmp_path / "o", "--rounds", "4", corpus=corpus)
+        oracle = join(about["address"], tmp_path / "o", "--rounds", "4", corpus=corpus)
         output, errors = oracle.communicate(timeout=240)
     assert oracle.returncode == 0, errors
     assert "The library (PSF-2.0): " in errors

@@ -1,10 +1,13 @@
 """Starting our programs as people do, for tests."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +68,22 @@ def start(
     if sys.platform == "linux" and process.stderr is not None:
         fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     return process
+
+
+@contextmanager
+def first_peer(manifest: Path, state: Path) -> Iterator[dict[str, Any]]:
+    """``dupt-peer bootstrap`` until the block ends: what it says, its ``address`` and its ``process``."""
+    process = start("bootstrap", str(manifest), *LISTEN, "--state-dir", str(state), "--json")
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"the first peer did not start: {process.communicate(timeout=15)}"
+        about = json.loads(line)
+        yield about | {"address": about["addresses"][0], "process": process}
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def wait_for_line(process: subprocess.Popen[str], text: str) -> None:

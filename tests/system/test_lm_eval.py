@@ -23,7 +23,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from tests.support.foreign_tokenizers import KEEPING
 from tests.support.lacking import skip
-from tests.support.programs import LISTEN, dupt_model, dupt_peer, start
+from tests.support.programs import LISTEN, dupt_model, dupt_peer, first_peer, start
 from tests.support.saved_models import TEXT, write_model
 from tests.support.smaller import make_smaller
 from tests.support.texts import library
@@ -145,10 +145,8 @@ def swarm(nothing_left: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     done = dupt_peer("new", run, "--preset", "gpt2", "--size", "tiny", "--corpus", str(text))
     assert done.returncode == 0, done.stderr
     make_smaller(Path(run))
-    first = start("bootstrap", run, *LISTEN, "--state-dir", str(tmp_path / "first"), "--json")
-    assert first.stdout is not None
-    yield json.loads(first.stdout.readline())["addresses"][0], text
-    assert ended(first) == 0
+    with first_peer(Path(run), tmp_path / "first") as about:
+        yield about["address"], text
 
 
 def ended(process: subprocess.Popen[str]) -> int:
