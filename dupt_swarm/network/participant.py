@@ -459,18 +459,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     past = Past(history, membership, connection.exchange, manifest)
     replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
     deciding = await _open_deciding(connection, numel, store, offences, history)
-    following = Following(
-        history,
-        store,
-        membership,
-        connection.exchange,
-        replaying,
-        words,
-        patience=2 * manifest.rounds.searching_seconds,
-        deciding=deciding,
-        tell=host.tell,
-        expose=offences.expose_by,
-    )
+    following = Following(history, store, membership, replaying, deciding, host.tell)
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
     stack.callback(neighbours.save)
     node = Participant(

@@ -57,13 +57,15 @@ class Chain:
         Raises:
             ValueError: that is none of this chain.
         """
-        if state not in self._places:
-            raise ValueError("links from a state that we do not know")
-        return self._electorates[self._places[state]]
+        return self._electorates[self._place_of(state)]
 
     def copied_from(self, state: str) -> Chain:
-        """A copy of the part that begins with ``state``."""
-        place = self._places[state]
+        """A copy of the part that begins with ``state``.
+
+        Raises:
+            ValueError: that is none of this chain.
+        """
+        place = self._place_of(state)
         found = Chain(state, self._electorates[place])
         found.links, found._electorates = self.links[place:], self._electorates[place:]
         found._places = {each: number for number, each in enumerate(found._states)}
@@ -97,6 +99,11 @@ class Chain:
             back += 1 if back < 8 else back // 2
         return [*found, self.first]
 
+    def _place_of(self, state: str) -> int:
+        if state not in self._places:
+            raise ValueError("links from a state that we do not know")
+        return self._places[state]
+
     @property
     def _states(self) -> list[str]:
         return [self.first, *(each.after for each in self.links)]
@@ -122,10 +129,9 @@ class Chain:
         """
         if not links:
             return []
-        start = links[0].state
-        self.electorate_of(start)  # refuses a state that is none of ours
-        shared = self._verify_shared(links, self._places[start])
-        place, theirs = self._places[start] + shared, links[shared:]
+        start = self._place_of(links[0].state)
+        shared = self._verify_shared(links, start)
+        place, theirs = start + shared, links[shared:]
         state, electorate = self._state_at(place), self._electorates[place]
         electorates = _verified(theirs, state, electorate)
         if not theirs:

@@ -88,12 +88,10 @@ class Looker:
         self.history = History(state, words)
         replaying = Replaying(peer.manifest, peer.blobs, RoundLog(1, 1 << 20), store.empty, always=True)
         self._following = Following(
-            *(self.history, store, self.member, peer.blobs, replaying, words),
-            patience=ROUND_SECONDS,
-            deciding=peer.deciding,
-            tell=lambda _: None,
-            expose=lambda one, other: peer.proofs.append((one, other)),
+            self.history, store, self.member, replaying, peer.deciding, lambda _: None
         )
+        self._following.patience = ROUND_SECONDS
+        peer.deciding.link_from = self.history.from_state
         peer.blobs.tell_links(self.history.chain.since)
         peer.deciding.on_left = self._note
 

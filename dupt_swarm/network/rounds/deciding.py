@@ -107,6 +107,7 @@ class Deciding:
         accepts: judges what was computed.
         on_left: hears how each state was left.
         on_roll: hears with which peers each is being left; see `Session`.
+        link_from: the link that leaves a state of long ago, by its digest.
     """
 
     def __init__(
@@ -121,14 +122,14 @@ class Deciding:
         Args:
             context: to decide with.
             begin: begins the state that follows from one.
-            link_from: the link that leaves a state of long ago, by its digest.
+            link_from: see above.
             expose: see `Evidence`.
         """
         self.present: Session | None = None
         self.accepts: Callable[[ReplicaState], Awaitable[bool]] = accept
         self.on_left: Callable[[Session, Ended], None] = lambda *_: None
         self.on_roll: Callable[[Roll], None] = lambda _: None
-        self._context, self._begin, self._link_from, self._expose = context, begin, link_from, expose
+        self._context, self._begin, self.link_from, self._expose = context, begin, link_from, expose
         self._words = Words(context.manifest.swarm_id)
         self._desks: OrderedDict[str, Desk] = OrderedDict()
         self._running: asyncio.Task[None] | None = None
@@ -224,10 +225,17 @@ class Deciding:
         return True
 
     def compare(self, link: Link) -> None:
-        """Hold what was signed for ``link`` against all that was said here of the state that it leaves."""
+        """Expose who has signed for ``link`` and for our own link from that state, or for what was said here.
+
+        In ballots there is no link of ours yet; of a state that we left long ago there is nothing else.
+        """
         desk = self.desk_of(link.state)
         if desk is not None:
             desk.compare(link)
+        ours = self.link_from(link.state)
+        if ours is not None and ours.after != link.after:
+            evidence = Evidence({*ours.makers, *ours.left}, self._expose)
+            evidence.note([*ours.words, *link.words])
 
     @property
     def _under_way(self) -> Session | None:
@@ -301,13 +309,13 @@ class Deciding:
     )
     async def rpc_report(self, request: ReportMessage, caller: str) -> AnswerMessage:
         """The answer to a member's report."""
-        desk = self._desks.get(request.state)
+        desk = self.desk_of(request.state)
         if desk is not None:
             limits = self._context.p2p.limits
             if len(limits.mates) < MATES_MAX:
                 limits.mates = {*limits.mates, caller}  # what they fetch goes first
             return await desk.answer(caller, request)
-        link = self._link_from(request.state)
+        link = self.link_from(request.state)
         if link is None:
             raise CallError(Refusal.NOT_HELD, "this peer is at another state")
         return AnswerMessage(ballot=0, link=LinkRecord.of(link))

@@ -13,15 +13,13 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError
-from dupt_swarm.network.rounds.evidence import Evidence, Expose
+from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.pauses import Pauses
-from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed
@@ -40,30 +38,13 @@ FIRST_SECONDS, LONGEST_SECONDS = 2.0, 120.0
 logger = logging.getLogger(__name__)
 
 
-class Decider(Protocol):
-    """Leaves one state after another with others; see `Deciding`."""
-
-    @property
-    def is_in_ballots(self) -> bool:
-        """Whether our word counts on the present state, and most of those who decide may be there still."""
-
-    @property
-    def next_state(self) -> str:
-        """Digest of the state to which it is on its way; empty if it is not."""
-
-    def follow(self, link: Link) -> bool:
-        """Go on by a link that was verified, if it leaves the present state; whether it does so."""
-
-    def compare(self, link: Link) -> None:
-        """Hold what was signed for a link against all that was said here of the state that it leaves."""
-
-
 class Following:
     """Looks where others are, and gets there.
 
     Attributes:
         history: of our rounds; its chain leads to the newest state that the store has.
         task: what is being fetched, if anything is.
+        patience: for so many seconds we wait for a strong link before we go on by a weak one.
     """
 
     def __init__(
@@ -71,13 +52,9 @@ class Following:
         history: History,
         store: StateStore,
         member: Membership,
-        exchange: Exchange,
         replaying: Replaying,
-        words: Words,
-        patience: float,
-        deciding: Decider,
+        deciding: Deciding,
         tell: Callable[[object], None],
-        expose: Expose = lambda *_: None,
     ) -> None:
         """Begin.
 
@@ -85,19 +62,15 @@ class Following:
             history: of our rounds.
             store: of our state.
             member: knows the others.
-            exchange: asks them.
             replaying: computes missed rounds.
-            words: reads those of links.
-            patience: for so many seconds we wait for a strong link before we go on by a weak one.
             deciding: what we take part in. No weak link leads us on while we are in the midst of it, and the
                 round in which we are goes on by a link that we hear of.
             tell: passes each `CatchingUp` to the parent process.
-            expose: see `Evidence`.
         """
-        self._expose = expose
-        self._patience, self._deciding = patience, deciding
-        self.history, self._store, self._member, self._exchange = history, store, member, exchange
-        self._replaying, self._words, self._tell = replaying, words, tell
+        self.history, self._store, self._member = history, store, member
+        self._replaying, self._deciding, self._tell = replaying, deciding, tell
+        self._words = Words(replaying.manifest.swarm_id)
+        self.patience = 2 * replaying.manifest.rounds.searching_seconds
         self._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
         self._head, self._since = history.chain.head, time.monotonic()  # of our chain, and since when
         self.task: asyncio.Task[None] | None = None
@@ -140,56 +113,58 @@ class Following:
         return sorted(found, key=key)
 
     async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
-        moved = handed = False
+        moved = useful = False
+        before = self._newest
         try:
             known = peer_id in self.history.chain.electorate.former
             async with asyncio.timeout(TELLING_SECONDS if known else STRANGER_SECONDS):
-                links = self._cautiously(await self._links_of(peer_id))
-            if links and (trial := self._trial(links)) is not None:
-                handed = len(links) == 1 and self._deciding.follow(links[0])
-                moved = not handed and await self._get(links, trial.electorate, peer_id)
+                told, trial = await self._branch_of(peer_id)
+            if self._newest is not before:
+                useful = True  # a round has ended here meanwhile: ask again
+            elif links := self._cautiously(told):
+                for link in links:
+                    self._deciding.compare(link)
+                after = links[-1].after
+                if after in trial and after not in self.history.chain:
+                    useful = len(links) == 1 and self._deciding.follow(links[0])
+                    moved = not useful and await self._get(links, trial.electorate_of(after), peer_id)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
-            self._pauses.note(peer_id, time.monotonic(), useful=moved or handed)
+            self._pauses.note(peer_id, time.monotonic(), useful=moved or useful)
         if moved:
             await then()
 
-    async def _links_of(self, peer_id: str) -> list[Link]:
-        """What it tells from the last state on that both know; of a branch that loses, no more than that.
+    async def _branch_of(self, peer_id: str) -> tuple[list[Link], Chain]:
+        """The links that it tells, and the chain to which they lead: verified, from a state of ours on.
+
+        Of a branch that loses there is one link, and the chain is as ours.
 
         Raises:
             CallError: it does not tell.
             ValueError: a word in them cannot be read, or one is no link from the state before.
         """
-        found: list[Link] = []
-        electorate = Electorate()
-        async with aclosing(self._exchange.links_of(peer_id, self.history.chain.known())) as pages:
+        told: list[Link] = []
+        ours = trial = self.history.chain
+        async with aclosing(self._replaying.exchange.links_of(peer_id, ours.known())) as pages:
             async for page in pages:
-                after = await asyncio.to_thread(self._read, page.links, found, electorate)
-                if after is None:
+                if not told and page.links:
+                    trial = ours.copied_from(page.links[0].state)
+                if not await asyncio.to_thread(self._try, page.links, told, trial):
                     break
-                electorate = after
-        return found
+        return told, trial
 
-    def _read(
-        self, records: Sequence[LinkRecord], found: list[Link], electorate: Electorate
-    ) -> Electorate | None:
-        """Add a page to those ``found``; the electorate of its last state, or None if the branch loses."""
-        chain = self.history.chain
+    def _try(self, records: Sequence[LinkRecord], told: list[Link], trial: Chain) -> bool:
+        """Add a page to the links ``told`` before, and follow it in ``trial``; whether its branch wins."""
         for record in records:
             link = record.link(self._words)
-            if not found:
-                electorate = chain.electorate_of(link.state)
-            elif link.state != found[-1].after:
+            if told and link.state != told[-1].after:
                 raise ValueError("links that do not follow from one another")
-            link.check(electorate)
-            found.append(link)
-            ours = chain.from_state(link.state)
-            if ours and ours.after != link.after and link.worth(electorate) <= ours.worth(electorate):
-                return None
-            electorate = link.electorate(electorate)
-        return electorate
+            told.append(link)
+            trial.follow([link])
+            if link.after not in trial:
+                return False
+        return True
 
     def _cautiously(self, links: list[Link]) -> list[Link]:
         """These, up to a weak one that would lead on from our chain before it is time for that.
@@ -204,7 +179,7 @@ class Following:
         if weak == len(links) or not chain.electorate.members:
             return links
         alone = all(peer.peer_id in links[weak].makers for peer in self._living)
-        waited = alone or now - self._since >= self._patience
+        waited = alone or now - self._since >= self.patience
         may_go_on = waited and not self._deciding.is_in_ballots and self._may_be_left(links[weak])
         return links if may_go_on else links[:weak]
 
@@ -224,34 +199,6 @@ class Following:
         if electorate.is_quorum(here):
             return False
         return bool(electorate.former & link.makers) or not self._living
-
-    def _trial(self, links: Sequence[Link]) -> Chain | None:
-        """The end of our chain as it would be with these; None: it would not follow them, or does so already.
-
-        Raises:
-            ValueError: they are not to be followed.
-        """
-        chain = self.history.chain
-        if links[0].state not in chain:
-            return None
-        trial = chain.copied_from(links[0].state)
-        trial.follow(links)
-        self._compare(links)
-        return trial if trial.head == links[-1].after != chain.head else None
-
-    def _compare(self, links: Sequence[Link]) -> None:
-        """Where they part from ours, or from what we were proposed, somebody may have signed for both."""
-        for link in links:
-            # There is no link of ours while we are in ballots, only what we were told there.
-            self._deciding.compare(link)
-        chain = self.history.chain
-        for link in links:
-            ours = chain.from_state(link.state)
-            if ours is not None and ours.after != link.after:
-                evidence = Evidence({*ours.makers, *ours.left}, self._expose)
-                for each in (ours, link):
-                    evidence.note(each.words)
-                return
 
     async def _get(self, links: list[Link], electorate: Electorate, peer_id: str) -> bool:
         """The state to which they lead, which has this ``electorate``, and our chain with it."""

@@ -99,11 +99,11 @@ class Peer:
         self.asked = 0
         self.deciding = Decider()
         self.following = Following(
-            *(self.history, self.store, self.member, self.exchange, replaying, words),
-            patience=0.0,
-            deciding=self.deciding,
-            tell=lambda said: self.said.append(said),
+            *(self.history, self.store, self.member, replaying),
+            self.deciding,  # type: ignore[arg-type]
+            lambda said: self.said.append(said),
         )
+        self.following.patience = 0.0
         self.tell: Callable[[Sequence[str]], Sequence[Link]] = self.history.chain.since
         self.exchange.tell_links(self._since)
 
@@ -517,10 +517,10 @@ def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
 
     async def scenario(peers: list[Peer]) -> None:
         waiting = peers[0]
-        waiting.following._patience = 60.0
+        waiting.following.patience = 60.0
         await waiting.look()
         waiting.assert_unmoved(kept.states[1], kept.links[:1])
-        waiting.following._patience = 0.0
+        waiting.following.patience = 0.0
         waiting.following._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
         await waiting.look()
         assert waiting.head == one.states[-1].digest
@@ -576,6 +576,28 @@ def test_a_round_that_ends_meanwhile(kept, with_peers) -> None:
         assert mine.history.chain.links == kept.links[:1]
         mine.following._tell = mine.said.append
         assert await until_all_are_there(peers) == kept.states[-1].digest
+
+    with_peers(scenario, (kept, 0), (kept, ROUNDS))
+
+
+def test_a_round_that_ends_while_links_are_told(kept, with_peers) -> None:
+    """They are of no use by then: the peer is asked again, at once."""
+
+    async def scenario(peers: list[Peer]) -> None:
+        mine, theirs = peers
+
+        def tell(known: Sequence[str]) -> list[Link]:
+            if mine.store.newer is None:
+                mine.history.follow(kept.links[:1])
+                mine.store.newer = kept.states[1]
+            return theirs.history.chain.since(known)
+
+        theirs.tell = tell
+        await mine.look()
+        assert (mine.moved, mine.store.newer) == ([], kept.states[1])
+        await mine.look()
+        assert mine.moved == [kept.states[-1].digest]
+        assert mine.history.chain.links == kept.links
 
     with_peers(scenario, (kept, 0), (kept, ROUNDS))
 
