@@ -58,7 +58,6 @@ from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import counted_in
 from dupt_swarm.replica.ledger import Bookkeeping, Uncounted
-from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import BeginningRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
@@ -69,7 +68,7 @@ VIEW_SECONDS = 1.5
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Participant:
     """The node of an oracle, a bootstrap or an evaluator, from the moment that it has a state.
 
@@ -105,12 +104,17 @@ class Participant:
     neighbours: Neighbours
     beginning: str
     _bookkeeping: Bookkeeping = field(default_factory=Bookkeeping)
-    _counting: list[asyncio.Task[None]] = field(default_factory=list)  # at most one
     _told: list[ReplicaState] = field(default_factory=list)  # to the trainer, which may be at any of them
-    _ending: list[asyncio.Task[Ended | None]] = field(default_factory=list)  # at most one
-    _given_up: asyncio.Event = field(default_factory=asyncio.Event)
-    _leaving: list[asyncio.Task[None]] = field(default_factory=list)  # likewise
-    _unkept: list[FileError] = field(default_factory=list)  # why nothing can be signed; at most one
+    _counting: asyncio.Task[None] | None = None
+    _ending: asyncio.Task[Ended | None] | None = None
+    _leaving: asyncio.Task[None] | None = None
+    _given_up: bool = False  # the round that is being ended
+    _cannot_pledge: bool = False  # what would be signed cannot be kept: the disk is full, say
+
+    def __post_init__(self) -> None:
+        """Judge what is decided, and hear of it."""
+        self.deciding.accepts = self.judgement.accepts
+        self.deciding.on_left, self.deciding.on_roll = self.on_left, self.on_roll
 
     async def joined(self) -> Joined:
         """What the parent process gets to know."""
@@ -130,9 +134,9 @@ class Participant:
     async def end_round(self, order: EndRound) -> RoundResult:
         """Bring the contribution in the shared memory, and wait until the state is left; see `EndRound`."""
         began = time.monotonic()
-        self._given_up.clear()
+        self._given_up = False
         reason = await self._reason_to_wait(order.state)
-        if reason or self._given_up.is_set():
+        if reason or self._given_up:
             return RoundResult(None, reason or Failure.CANCELLED, 0, (), 0.0)
         if not order.size:
             self.tally.failed(Failure.NOT_FINITE)
@@ -142,59 +146,59 @@ class Participant:
         self.serve()
         self.announce(RecordUpdate(state="averaging", round_tokens=order.tokens))
         self.judgement.asked = order.judged
-        ended, reason = await self._end(order)
+        ended = await self._end(order)
         self.judgement.asked = False
-        seconds = time.monotonic() - began
-        if ended is None:
-            assert reason is not None
-            return self._failed(order, reason, seconds)
-        return self._ended(ended, order, seconds)
+        return self._ended(ended, order, time.monotonic() - began)
 
-    async def _end(self, order: EndRound) -> tuple[Ended | None, Failure | None]:
+    async def _end(self, order: EndRound) -> Ended | Failure:
         """How the state was left; or why that is not known."""
         manifest, before = self.connection.manifest, self.store.current
         weight = max(1, int(min(order.tokens, manifest.weight_limit(before.round))))
         ending = asyncio.create_task(self.deciding.end(self.memory.contribution[: order.size], weight))
-        self._ending.append(ending)
+        self._ending = ending
         try:
             async with asyncio.timeout(manifest.rounds.ending_seconds):
                 ended = await ending
-                if ended is not None:
-                    return ended, None
-                session = self.deciding.present
-                overflows = session is not None and session.overflows
-                return None, Failure.OUTER_OVERFLOW if overflows else Failure.REJECTED
+            if ended is not None:
+                return ended
+            session = self.deciding.present
+            overflows = session is not None and session.overflows
+            return Failure.OUTER_OVERFLOW if overflows else Failure.REJECTED
         except TimeoutError:
-            return None, Failure.TIMEOUT
+            return Failure.TIMEOUT
         except asyncio.CancelledError:
             if not ending.cancelled():
                 raise
-            return None, Failure.CANCELLED if self.store.newer is None else Failure.TIMEOUT
+            return Failure.CANCELLED if self.store.newer is None else Failure.TIMEOUT
         except Exception:
             # libp2p's daemon, hivemind, a full disk: whatever failed, training goes on.
             logger.exception("the round failed")
-            return None, Failure.NETWORK
+            return Failure.NETWORK
         finally:
-            self._ending.clear()
+            self._ending = None
 
     def cancel_round(self) -> None:
         """Wait no longer for the round that is being ended, if there is one."""
-        self._given_up.set()
-        for ending in self._ending:
-            ending.cancel()
+        self._given_up = True
+        if self._ending is not None:
+            self._ending.cancel()
 
-    def _ended(self, ended: Ended, order: EndRound, seconds: float) -> RoundResult:
-        link = ended.link
+    def _ended(self, ended: Ended | Failure, order: EndRound, seconds: float) -> RoundResult:
+        """Make the state that follows the current one, if it is here and our contribution is in it."""
+        if isinstance(ended, Failure):
+            return self._failed(ended, order, order.tokens, (), seconds)
+        link, newer = ended.link, self.store.newer
         mates = tuple(peer for peer in link.counted if peer != self._me)
-        if ended.computed is None or self.store.newer is None or self.store.newer.digest != link.after:
-            return self._failed(order, Failure.PEER_LOST, seconds, link, mates)
+        if ended.computed is None or newer is None or newer.digest != link.after:
+            tokens = sum(each.tokens for each in link.choice.brought)
+            return self._failed(Failure.PEER_LOST, order, tokens, mates, seconds)
         tokens = ended.computed.averaged.tokens
         if self._me not in link.counted:
-            logger.info("round %d ended without our contribution", self.store.newer.round)
+            logger.info("round %d ended without our contribution", newer.round)
             self._announce_failure(Failure.LEFT_OUT)
-            self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
+            self._tell_newer()
             return RoundResult(None, Failure.LEFT_OUT, 0, (), seconds)
-        self._replace(self.store.newer)
+        self._replace(newer)
         self.tally.succeeded(1 + len(mates), seconds)
         name = self.store.name
         logger.info(
@@ -206,16 +210,10 @@ class Participant:
         return RoundResult(self._tell_state(), None, tokens, mates, seconds, own)
 
     def _failed(
-        self,
-        order: EndRound,
-        reason: Failure,
-        seconds: float,
-        link: Link | None = None,
-        mates: tuple[str, ...] = (),
+        self, reason: Failure, order: EndRound, tokens: int, mates: tuple[str, ...], seconds: float
     ) -> RoundResult:
         logger.info("round %d failed after %.1f s: %s", order.state.round + 1, seconds, reason)
         self._announce_failure(reason, order.tokens)
-        tokens = order.tokens if link is None else sum(each.tokens for each in link.choice.brought)
         return RoundResult(None, reason, tokens, mates, seconds)
 
     def _announce_failure(self, reason: Failure, left: int = 0) -> None:
@@ -243,13 +241,18 @@ class Participant:
         # What steps of an outer optimizer have done is no gradient, and cannot be brought as one.
         if link.choice.weak and self.connection.manifest.rounds.strategy == "diloco":
             self.origins.keep(session.before, computed.after)
-        if not self._ending:
-            self.host.tell(CatchingUp(fetching=False, newer=name_of(computed.after)))
+        if not self.is_ending_a_round:
+            self._tell_newer()
+
+    def _tell_newer(self) -> None:
+        """The trainer may adopt the newer state, if there is one."""
+        newer = self.store.newer
+        self.host.tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
 
     @property
     def is_ending_a_round(self) -> bool:
         """Whether it is at that."""
-        return bool(self._ending)
+        return self._ending is not None
 
     @property
     def _me(self) -> str:
@@ -276,20 +279,13 @@ class Participant:
 
     async def _tell_standing(self) -> None:
         """What we have given ever; counted in a thread, as thousands of rounds take seconds."""
-        try:
-            uncounted = self._bookkeeping.look(self.following.history.chain)
-            self.host.tell(await asyncio.to_thread(self._ledger_place, uncounted))
-        finally:
-            self._counting.clear()
+        uncounted = self._bookkeeping.look(self.following.history.chain)
+        self.host.tell(await asyncio.to_thread(self._ledger_place, uncounted))
 
     def _ledger_place(self, uncounted: Uncounted) -> LedgerPlace:
         ledger = self._bookkeeping.count(uncounted)
         own, place = ledger.of(self._me), ledger.place(self._me)
         return LedgerPlace(own.tokens, place, ledger.contributors, whole=not ledger.begins)
-
-    async def leave(self) -> None:
-        """Say to the others that nobody need wait for us."""
-        await self.deciding.leave()
 
     async def save(self, path: Path) -> StateName:
         """Write the current replica state to ``path``."""
@@ -339,27 +335,22 @@ class Participant:
 
     def _take_part(self) -> None:
         """In leaving the present state, while we are at work; else say that we leave."""
-        at_work = self.connection.membership.is_at_work and self.store.newer is None
-        if at_work:
+        if self.store.newer is not None:
+            return
+        if self.connection.membership.is_at_work:
             self._reach()
-        elif self.deciding.present is not None and self.store.newer is None and not self._leaving:
-            self._leaving.append(asyncio.create_task(self._leave()))
+        elif self.deciding.present is not None and _is_done(self._leaving):
+            self._leaving = asyncio.create_task(self.deciding.leave())
 
     def _reach(self) -> None:
         """Take part; not on a full disk, as after a crash we could contradict what we had signed."""
         try:
             self.deciding.reach(self.store.current)
-            self._unkept.clear()
+            self._cannot_pledge = False
         except FileError as error:
-            if not self._unkept:
+            if not self._cannot_pledge:
                 logger.error("taking part in no round: %s", error)
-                self._unkept.append(error)
-
-    async def _leave(self) -> None:
-        try:
-            await self.deciding.leave()
-        finally:
-            self._leaving.clear()
+            self._cannot_pledge = True
 
     async def _on_newer_state(self) -> None:
         self.deciding.rest()
@@ -372,7 +363,7 @@ class Participant:
             self._replace(self.store.newer)
             name = self.store.name
             logger.info("adopted the state of round %d: state %.8s", name.round, name.digest)
-            self.host.tell(CatchingUp(fetching=False, newer=None))
+            self._tell_newer()
             self.announce(RecordUpdate())
 
     def _replace(self, state: ReplicaState) -> None:
@@ -383,8 +374,8 @@ class Participant:
         self.connection.membership.reach(state.electorate)
         self.serve()
         self._take_part()
-        if not self._counting:
-            self._counting.append(asyncio.create_task(self._tell_standing()))
+        if _is_done(self._counting):
+            self._counting = asyncio.create_task(self._tell_standing())
 
     def _tell_state(self) -> StateName:
         """The current state, for the trainer: its memory stays as it is until the trainer has left it."""
@@ -416,12 +407,12 @@ class Participant:
             # On a busy machine the others may have ended this round without us and we not know it yet.
             self.on_view(await membership.refresh())
         if self.store.newer is not None:
-            self.host.tell(CatchingUp(fetching=False, newer=name_of(self.store.newer)))
+            self._tell_newer()
             return Failure.BEHIND
         if self.deciding.present is None:
             self._take_part()  # after a round that failed it is begun again
         if self.deciding.present is None:
-            return Failure.NETWORK if self._unkept else Failure.BEHIND
+            return Failure.NETWORK if self._cannot_pledge else Failure.BEHIND
         return None
 
 
@@ -438,30 +429,22 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         DuptError: no state is to be had, the bandwidth is too little, …
     """
     settings, manifest, membership = connection.settings, connection.manifest, connection.membership
-    p2p, handshake = connection.p2p, connection.handshake
+    p2p, exchange = connection.p2p, connection.exchange
     offences = Offences(manifest.swarm_id, membership, settings.offences)
     accusing = Accusing(p2p, manifest.swarm_id, offences)
     await accusing.start()
-    tokenizer = await get_tokenizer(connection.exchange, settings, handshake)
-    store = StateStore(manifest, connection.exchange, host.tell)
+    tokenizer = await get_tokenizer(exchange, settings, connection.handshake)
+    store = StateStore(manifest, exchange, host.tell)
     memory, beginning = await _begin(connection, order, store)
-    numel = store.current.anchor.numel()
     if settings.role == "oracle":
         others = len(membership.view.without(membership.peer_id).oracles)
-        p2p.bandwidth.check(manifest, numel, others)
+        p2p.bandwidth.check(manifest, store.current.anchor.numel(), others)
     log = RoundLog(settings.log_rounds, settings.log_bytes)
-    connection.exchange.serve_from(log)
-    words = Words(manifest.swarm_id)
-    history = await asyncio.to_thread(History, store.current, words, settings.chain)
-    connection.exchange.tell_links(
-        lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain)
-    )
-    past = Past(history, membership, connection.exchange, manifest)
-    replaying = Replaying(manifest, connection.exchange, log, store.empty, always=settings.role != "oracle")
-    deciding = await _open_deciding(connection, numel, store, offences, history)
-    following = Following(history, store, membership, replaying, deciding, host.tell)
-    neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
-    stack.callback(neighbours.save)
+    exchange.serve_from(log)
+    history = await asyncio.to_thread(History, store.current, Words(manifest.swarm_id), settings.chain)
+    exchange.tell_links(lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain))
+    deciding = await _open_deciding(connection, store, offences, history)
+    replaying = Replaying(manifest, exchange, log, store.empty, always=settings.role != "oracle")
     node = Participant(
         connection=connection,
         host=host,
@@ -472,27 +455,25 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
         tally=Tally(lambda: p2p.counts),
         log=log,
-        following=following,
+        following=Following(history, store, membership, replaying, deciding, host.tell),
         origins=Origins(settings.origins),
         offered=OfferedFiles(
             settings.offer,
-            connection.exchange,
+            exchange,
             lambda: donors_in(membership.view.without(membership.peer_id)),
             host.tell,
         ),
-        neighbours=neighbours,
+        neighbours=Neighbours(p2p, connection.dht, settings.initial_peers, connection.book),
         beginning=beginning,
     )
-    deciding.accepts, deciding.on_left = node.judgement.accepts, node.on_left
-    deciding.on_roll = node.on_roll
     p2p.bandwidth.download.is_reserved = lambda: node.is_ending_a_round
-    stack.push_async_callback(node.leave)
+    stack.callback(node.neighbours.save)
+    stack.push_async_callback(deciding.leave)
     node.serve()
     assert settings.role != "observer"
     node.announce(RecordUpdate(state=JOINED[settings.role]))
     await open_up(connection.started, membership)
-    asking = ask_regularly(membership.gossip.partners, accusing.ask)
-    for work in (*_endless(node), asking, accusing.spread_forever(), past.learn()):
+    for work in _endless(node, accusing):
         await stack.enter_async_context(background(work))
     return node
 
@@ -512,7 +493,7 @@ async def _begin(connection: Connection, order: Join, store: StateStore) -> tupl
     return memory, word
 
 
-def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
+def _endless(node: Participant, accusing: Accusing) -> tuple[Coroutine[object, object, None], ...]:
     """What a node does in the background for as long as it takes part."""
     connection = node.connection
     membership = connection.membership
@@ -523,15 +504,18 @@ def _endless(node: Participant) -> tuple[Coroutine[object, object, None], ...]:
         FailureDetector(node.neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),
+        ask_regularly(membership.gossip.partners, accusing.ask),
+        accusing.spread_forever(),
+        Past(node.following.history, membership, connection.exchange, connection.manifest).learn(),
     )
 
 
 async def _open_deciding(
-    connection: Connection, numel: int, store: StateStore, offences: Offences, history: History
+    connection: Connection, store: StateStore, offences: Offences, history: History
 ) -> Deciding:
     settings, manifest, p2p = connection.settings, connection.manifest, connection.p2p
     assert settings.identity_path is not None
-    callable = connection.started.reach != "client"
+    callable, numel = connection.started.reach != "client", store.current.anchor.numel()
     exchange: RoundExchange = Share(manifest, numel, connection.exchange)
     if manifest.rounds.exchange == "reduce":
         exchange = Reduce(manifest, numel, p2p, callable=callable)
@@ -544,10 +528,13 @@ async def _open_deciding(
         Pledges(settings.pledges),
         callable,
     )
-
     deciding = Deciding(context, store.following, history.from_state, offences.expose_by)
     await deciding.open()
     return deciding
+
+
+def _is_done(task: asyncio.Task[None] | None) -> bool:
+    return task is None or task.done()
 
 
 async def _keep_reachable(connection: Connection, host: Host) -> None:

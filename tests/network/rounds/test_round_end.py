@@ -126,7 +126,6 @@ class Node:
             neighbours=SimpleNamespace(note=lambda _: None),  # type: ignore[arg-type]
             beginning="",
         )
-        self.deciding.on_left = self.participant.on_left
 
     async def open(self) -> None:
         """Take part from now on."""
