@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
+from statistics import median_low
 
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
 from dupt_swarm.network.rounds.stock import Stock
@@ -44,23 +45,59 @@ AHEAD_MAX = 1 << 16  # so far a ballot may be ahead of ours
 
 
 @dataclass
-class _Ballot:
-    """What is known of the present ballot; a coordinator knows more."""
+class Attempt:
+    """What is known of one attempt to leave the state, with one coordinator.
+
+    Attributes:
+        number: of the attempt.
+        entered: when we came to it.
+        heard: when its coordinator was heard last.
+        closed: when we knew that nobody else is waited for.
+        roll: the words of those who end it together, from then on.
+        proposal: its coordinator's.
+        acceptance: ours of that.
+        comers: the words of those who have come to us, the coordinator; by maker.
+        acceptances: theirs of our proposal, likewise.
+        refusing: ids of those who refuse it.
+    """
 
     number: int
     entered: float
-    accepted: Accepted | None  # what we had accepted before it
-    basis: Proposal | None
-    promise: Promise | None = None
     heard: float = 0.0
-    roll: tuple[Promise, ...] = ()
-    quorate: float | None = None
     closed: float | None = None
+    roll: tuple[Promise, ...] = ()
     proposal: Proposal | None = None
     acceptance: Acceptance | None = None
     comers: dict[str, Promise] = field(default_factory=dict)
     acceptances: dict[str, Acceptance] = field(default_factory=dict)
     refusing: set[str] = field(default_factory=set)
+
+    @property
+    def proposed(self) -> Choice | None:
+        """What was proposed, if anything was."""
+        return None if self.proposal is None else self.proposal.choice
+
+    @property
+    def come(self) -> tuple[Promise, ...]:
+        """What a coordinator tells of who takes part."""
+        return self.roll or tuple(self.comers.values())
+
+    def to_judge(self, refused: Collection[str], stock: Stock) -> Choice | None:
+        """What to compute and judge now, unless it is ``refused``, or ``stock`` lacks what it needs."""
+        choice = self.proposed
+        if choice is None or self.acceptance is not None or choice.id in refused:
+            return None
+        return choice if stock.has(choice) else None
+
+
+@dataclass
+class _Ballot(Attempt):
+    """The present one: what we had accepted before it, our promise, and since when a quorum is here."""
+
+    accepted: Accepted | None = None
+    basis: Proposal | None = None
+    promise: Promise | None = None
+    quorate: float | None = None
 
 
 class Ballots:
@@ -80,8 +117,8 @@ class Ballots:
         pace: Pace,
         now: float,
         pledged: Pledged | None = None,
-        stock: Stock | None = None,
         *,
+        lasting: bool = True,
         wary: bool = False,
     ) -> None:
         """Begin, or go on after a crash.
@@ -93,13 +130,12 @@ class Ballots:
             pace: how long to wait.
             now: seconds on any clock, as in all that follows.
             pledged: what our voice kept of this state.
-            stock: where contributions are.
+            lasting: see `Stock`.
             wary: whether, as a coordinator, to take only what the electorate brings.
         """
         self.voice, self.state, self.electorate, self.pace = voice, state, electorate, pace
         self.brought: Brought | None = None
-        self.stock = stock or Stock()
-        self.stock.members = electorate.members
+        self.stock = Stock(electorate.members, lasting=lasting)
         self.link: Link | None = None
         self._pledged = pledged or Pledged()
         self._wary = wary
@@ -134,7 +170,7 @@ class Ballots:
     @property
     def roll(self) -> tuple[Promise, ...]:
         """The words of those who end this ballot together, once nobody else is waited for."""
-        return () if self._here.closed is None else self._here.roll
+        return self._here.roll
 
     @property
     def left(self) -> bool:
@@ -146,7 +182,7 @@ class Ballots:
         """Whether our word counts."""
         return self.me in self.electorate and not self.left
 
-    def is_hopeless(self, gone: Collection[str] = ()) -> bool:
+    def is_hopeless(self, gone: Collection[str]) -> bool:
         """Whether to go on as a remnant: ``gone`` were seen to be, as nobody listens where they were."""
         there = self.electorate.members.difference(gone)
         alone = not self.electorate.is_quorum(there, self._who_left)
@@ -163,7 +199,7 @@ class Ballots:
         if self.stock.lasting:
             self.stock.held.add(brought.digest)
 
-    def leave(self, *, bringing: bool = False) -> Promise:
+    def leave(self, *, bringing: bool = False) -> None:
         """Say our last word on this state: we stop, or go on as a remnant, ``bringing`` what we have."""
         said = self._pledged.leave
         brought = self.brought if bringing else None
@@ -176,7 +212,6 @@ class Ballots:
             said = self.voice.signed(word)
             self._pledge(leave=said)
             self._leaves[self.me] = Report(said, self._pledged.basis)
-        return said
 
     def report(self) -> Report:
         """What to tell the coordinator now."""
@@ -184,13 +219,12 @@ class Ballots:
             assert self._pledged.leave is not None
             return Report(self._pledged.leave, self._pledged.basis, self.stock.told)
         here = self._here
-        proposal = here.proposal
         return Report(
             self._promise(),
             here.basis,
             self.stock.told,
             here.acceptance,
-            proposal is not None and proposal.choice.id in self._pledged.refused,
+            here.proposed is not None and here.proposed.id in self._pledged.refused,
             tuple(self._leaves.values()),
         )
 
@@ -226,7 +260,7 @@ class Ballots:
         here = self._here
         return Answer(
             self.ballot,
-            roll=here.roll or tuple(here.comers.values()),
+            roll=here.come,
             closed=here.closed is not None,
             held=self.stock.told,
             proposal=here.proposal,
@@ -265,17 +299,12 @@ class Ballots:
     @property
     def proposed(self) -> Choice | None:
         """What was proposed, if anything was."""
-        proposal = self._here.proposal
-        return None if proposal is None else proposal.choice
+        return self._here.proposed
 
     @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `judge`."""
-        here = self._here
-        if here.proposal is None or here.acceptance is not None or not self.decides:
-            return None
-        choice = here.proposal.choice
-        return choice if choice.id not in self._pledged.refused and self.stock.has(choice) else None
+        return self._here.to_judge(self._pledged.refused, self.stock) if self.decides else None
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
@@ -448,24 +477,23 @@ class Ballots:
 
     def _is_held(self, brought: Brought) -> bool:
         """Whether more than half of those of the electorate who have come say that they hold it."""
-        come = self.electorate.members.intersection(self._here.comers)
-        holding = {peer for peer in come - {self.me} if brought.digest in self.stock.held_by.get(peer, ())}
-        holding |= {self.me} & come if brought.digest in self.stock.held else set()
-        return 2 * len(holding) > len(come)
+        stock, come = self.stock, self.electorate.members.intersection(self._here.comers)
+        held = [stock.held if peer == self.me else stock.held_by.get(peer, ()) for peer in come]
+        return 2 * sum(brought.digest in each for each in held) > len(come)
 
     def _may_come(self, brought: Brought, now: float) -> bool:
         """Whether somebody who has been heard lately can still give it to others."""
-        heard = {peer for peer, at in self._heard_at.items() if now - at < self.pace.silence} | {self.me}
-        return brought.maker in heard or any(
-            brought.digest in self.stock.held_by.get(peer, ()) for peer in heard
-        )
+        return not self._heard_lately(now).union({self.me}).isdisjoint(self.stock.holders(brought))
+
+    def _heard_lately(self, now: float) -> set[str]:
+        return {peer for peer, at in self._heard_at.items() if now - at < self.pace.silence}
 
     def _is_lost(self, now: float) -> bool:
         """Whether nobody can give what was proposed, though all who decide are here."""
         here = self._here
         if here.proposal is None or not self.electorate.members <= here.comers.keys() | self._who_left:
             return False
-        heard = {peer for peer, at in self._heard_at.items() if now - at < self.pace.silence}
+        heard = self._heard_lately(now)
         return any(
             each.digest not in self.stock.held and heard.isdisjoint(self.stock.holders(each))
             for each in here.proposal.choice.brought
@@ -506,12 +534,10 @@ class Ballots:
         if peer not in self.electorate or peer == self.me or ballot > self.ballot + AHEAD_MAX:
             return
         self._farther[peer] = max(ballot, self._farther.get(peer, 0))
-        others = sorted(
-            (self._farther.get(each, 0) for each in self.electorate.members - {self.me}), reverse=True
-        )
-        if others and others[len(others) // 2] > self.ballot:
+        reached = median_low(self._farther.get(each, 0) for each in self.electorate.members - {self.me})
+        if reached > self.ballot:
             self._failed += 1
-            self._go_to(others[len(others) // 2], now)
+            self._go_to(reached, now)
 
     def _is_overdue(self, now: float) -> bool:
         here, pace = self._here, self.pace
@@ -542,7 +568,7 @@ class Ballots:
         if not self.left:
             self._pledge(ballot=ballot)
         self.stock.turn()
-        self._here = _Ballot(ballot, now, self._pledged.accepted, self._pledged.basis)
+        self._here = _Ballot(ballot, now, accepted=self._pledged.accepted, basis=self._pledged.basis)
 
     def _promise(self) -> Promise:
         here, refused = self._here, tuple(sorted(self._pledged.refused))

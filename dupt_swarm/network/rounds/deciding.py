@@ -32,7 +32,6 @@ from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reports import Pace
 from dupt_swarm.network.rounds.round import Roll, Round
 from dupt_swarm.network.rounds.session import Ended, Others, Session
-from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.link import Link
@@ -162,7 +161,7 @@ class Deciding:
             context.pace,
             time.monotonic(),
             context.pledges.of(digest, self._words),
-            Stock(lasting=context.exchange.lasting),
+            lasting=context.exchange.lasting,
             wary=state.round < self._wary_until,
         )
         desk = self._desks[digest] = Desk(

@@ -8,8 +8,9 @@ with more signatures of the electorate. Pure, as `ballots` is.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from dupt_swarm.network.rounds.ballots import Attempt
 from dupt_swarm.network.rounds.reports import Answer, Pace, Report
 from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
@@ -19,22 +20,12 @@ from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal,
 
 
 @dataclass
-class _Attempt:
-    """With one coordinator."""
+class _Attempt(Attempt):
+    """Besides: the coordinator, its own number of the attempt, and when we have proposed something."""
 
-    coordinator: str
-    number: int
-    entered: float
-    heard: float
-    closed: float | None = None
-    roll: tuple[Promise, ...] = ()
-    called: int = -1  # the coordinator's own number of the attempt
-    proposed: float = 0.0
-    proposal: Proposal | None = None
-    acceptance: Acceptance | None = None
-    comers: dict[str, Promise] = field(default_factory=dict)
-    acceptances: dict[str, Acceptance] = field(default_factory=dict)
-    refusing: set[str] = field(default_factory=set)
+    coordinator: str = ""
+    called: int = -1
+    proposed_at: float = 0.0
 
 
 class Remnant:
@@ -57,7 +48,7 @@ class Remnant:
         self._voice = voice
         self._unfit: set[str] = set()
         self._refused: set[str] = set()  # choices, by their ids
-        self._here = _Attempt(self.me, 0, now, now)
+        self._here = _Attempt(0, now, now, coordinator=self.me)
 
     @property
     def coordinator(self) -> str:
@@ -93,7 +84,7 @@ class Remnant:
             self.leave,
             held=self.stock.told,
             acceptance=here.acceptance,
-            refuses=here.proposal is not None and here.proposal.choice.id in self._refused,
+            refuses=here.proposed is not None and here.proposed.id in self._refused,
         )
 
     def note(self, report: Report) -> None:
@@ -121,7 +112,7 @@ class Remnant:
         return Answer(
             here.number if mine else self.word.ballot,
             weak=True,
-            roll=(here.roll or tuple(here.comers.values())) if mine else (),
+            roll=here.come if mine else (),
             closed=mine and here.closed is not None,
             held=self.stock.told,
             proposal=here.proposal,
@@ -161,17 +152,12 @@ class Remnant:
     @property
     def proposed(self) -> Choice | None:
         """What was proposed, if anything was."""
-        proposal = self._here.proposal
-        return None if proposal is None else proposal.choice
+        return self._here.proposed
 
     @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `Ballots.judge`."""
-        here = self._here
-        if here.proposal is None or here.acceptance is not None:
-            return None
-        choice = here.proposal.choice
-        return choice if choice.id not in self._refused and self.stock.has(choice) else None
+        return self._here.to_judge(self._refused, self.stock)
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
@@ -225,7 +211,7 @@ class Remnant:
             if choice.id in self._refused:
                 return  # until somebody brings something else
             word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))
-            here.proposal, here.proposed = self._voice.signed(word), now
+            here.proposal, here.proposed_at = self._voice.signed(word), now
 
     def _decide(self, now: float) -> None:
         here = self._here
@@ -241,7 +227,7 @@ class Remnant:
             if (each.accepted, each.outcome) == (mine.accepted, mine.outcome)
         )
         missing = here.comers.keys() - {each.maker for each in found} - here.refusing
-        if not missing or now - here.proposed > self.pace.exchange + 2 * self.pace.silence:
+        if not missing or now - here.proposed_at > self.pace.exchange + 2 * self.pace.silence:
             self.link = Link(self.state, here.number, here.proposal.choice, mine.after, (), found)
 
     def _would_take(self, peer: str, link: Link) -> bool:
@@ -272,4 +258,4 @@ class Remnant:
 
     def _turn_to(self, coordinator: str, now: float) -> None:
         self.stock.turn()
-        self._here = _Attempt(coordinator, self._here.number + 1, now, now)
+        self._here = _Attempt(self._here.number + 1, now, now, coordinator=coordinator)

@@ -25,9 +25,8 @@ class Stock:
             come as the average of those of one roll.
     """
 
-    def __init__(self, *, lasting: bool = True) -> None:
-        self.lasting = lasting
-        self.members: frozenset[str] = frozenset()
+    def __init__(self, members: frozenset[str], *, lasting: bool) -> None:
+        self.members, self.lasting = members, lasting
         self._by_maker: dict[str, Brought] = {}
         self._ever: dict[str, set[str]] = {}  # digests by maker
         self.held: set[str] = set()
