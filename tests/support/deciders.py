@@ -48,13 +48,13 @@ class Seen:
         """See `Others`."""
         return self.at.get(state, set())
 
-    def coming(self, state: str) -> Collection[str]:
+    @property
+    def coming(self) -> Collection[str]:
         """See `Others`."""
-        del state
         return ()
 
     def admits(self, peer_id: str) -> bool:
-        """See `Known`."""
+        """See `Others`."""
         return peer_id not in self.refused
 
 

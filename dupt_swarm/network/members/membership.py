@@ -178,9 +178,9 @@ class Membership:
         companions = (peer.peer_id for peer in self.view.companions(state, self.peer_id))
         return frozenset(companions).difference(self.exposed)
 
-    def coming(self, state: str) -> frozenset[str]:
+    @property
+    def coming(self) -> frozenset[str]:
         """Ids of the other oracles at work on earlier rounds, who come here if they are not slow."""
-        del state
         record = self._record
         if record is None:
             return frozenset()

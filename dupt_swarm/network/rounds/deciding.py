@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -48,13 +48,6 @@ COLLECTING_RATIO = 0.5
 LEAVE_SECONDS = 2.0
 
 
-class Known(Others, Protocol):
-    """The same, and who may take part."""
-
-    def admits(self, peer_id: str) -> bool:
-        """Whether what it says is listened to."""
-
-
 @dataclass(frozen=True)
 class Context:
     """What a peer decides with.
@@ -72,7 +65,7 @@ class Context:
     manifest: Manifest
     p2p: GuardedP2P
     key: Ed25519PrivateKey
-    others: Known
+    others: Others
     exchange: RoundExchange
     pledges: Pledges
     callable: bool = True

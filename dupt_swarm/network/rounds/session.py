@@ -42,11 +42,12 @@ class Others(Protocol):
     def here(self, state: str) -> Collection[str]:
         """Those that are at work at this state, and are waited for."""
 
-    def coming(self, state: str) -> Collection[str]:
-        """Those that are on their way to it."""
-
     def present(self, state: str) -> Collection[str]:
         """The peers at this state, also those that nobody waits for."""
+
+    @property
+    def coming(self) -> Collection[str]:
+        """Those that are on their way to ours."""
 
     @property
     def gone(self) -> Collection[str]:
@@ -55,6 +56,9 @@ class Others(Protocol):
     @property
     def unable(self) -> Collection[str]:
         """Those that cannot be called; we may be one."""
+
+    def admits(self, peer_id: str) -> bool:
+        """Whether what it says is listened to."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,7 @@ class Session:
         before, here = self.desk.now, others.here(state)
         self.companions |= {*others.present(state)}
         gone = self._refusing.union(others.gone)
-        self.round.consider(time.monotonic(), here, others.coming(state), gone, others.unable)
+        self.round.consider(time.monotonic(), here, others.coming, gone, others.unable)
         self._look_for_rejection()
         if not self._called and (roll := self.round.roll) is not None:
             self._called = True

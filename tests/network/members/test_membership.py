@@ -133,7 +133,7 @@ def test_which_peers_are_coming(with_member, make_peer) -> None:
             at(member.peer_id, 9),
         )
         miss(member, "late", TOLERATED)
-        assert member.coming(STATE) == {"one", "two"}
+        assert member.coming == {"one", "two"}
 
     with_member(check, [])
 
@@ -146,7 +146,7 @@ def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, identiti
         async with stations(1, manifest) as [peer]:
             member = Membership(manifest, peer.p2p, load_identity(identities[0]))
             see(member, make_peer("one"))
-            assert member.coming(STATE) == frozenset()
+            assert member.coming == frozenset()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
