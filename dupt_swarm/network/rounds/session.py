@@ -138,18 +138,19 @@ class Session:
         """Take part until the state is left and the next one is here, or cannot be computed."""
         try:
             async with TaskGroup() as work:
-                endless = (self._report_forever(ask), self._exchange.run(self), self._judge_forever())
-                tasks = [work.create_task(each) for each in endless]
+                reporting = work.create_task(self._report_forever(ask))
+                fetching = work.create_task(self._exchange.run(self))
+                judging = work.create_task(self._judge_forever())
                 while (link := self.round.link) is None:
                     self._consider()
                     await self.change(TICK_SECONDS)
-                for task in tasks[::2]:
-                    task.cancel()
+                reporting.cancel()
+                judging.cancel()
                 computed = await self._follow(link)
-                tasks[1].cancel()
+                fetching.cancel()
             return Ended(link, computed)
         finally:
-            self.desk.on_report = _nothing
+            self.desk.on_report = lambda: None
             self._computing.clear()
             for report in self._reports:
                 report.cancel()
@@ -160,8 +161,7 @@ class Session:
         self.rejected.clear()
         self._refused_in, self.overflows = None, False
         self.round.bring(brought, time.monotonic())
-        self._consider()
-        self.desk.tell()
+        self._turn()
 
     def follow(self, link: Link) -> None:
         """The state was left by ``link``, which was verified: go on by it."""
@@ -200,8 +200,7 @@ class Session:
             return
         for digest in digests:
             self.round.hold(digest)
-        self._consider()
-        self.desk.tell()
+        self._turn()
 
     def give_up(self, roll: Roll) -> None:
         """See `Floor`."""
@@ -213,6 +212,11 @@ class Session:
         await self.desk.change(seconds)
 
     # What it does.
+
+    def _turn(self) -> None:
+        """Something has come: do what is due, and wake all who wait for it."""
+        self._consider()
+        self.desk.tell()
 
     def _consider(self) -> None:
         others, state = self._others, self.state
@@ -281,12 +285,10 @@ class Session:
             logger.debug("%s does not answer: %r", peer, error)
             if isinstance(error, CallError) and error.refusal is Refusal.NOT_INVITED:
                 self._refusing.add(peer)
-                self._consider()
-            self.desk.tell()
+            self._turn()
             return False
         self.round.hear(peer, answer, time.monotonic())
-        self._consider()
-        self.desk.tell()
+        self._turn()
         return True
 
     async def _judge_forever(self) -> None:
@@ -302,8 +304,7 @@ class Session:
             if not accepts and brought is ballots.brought:  # else there is new work meanwhile
                 self._refused_in = ballot
             self.round.judge(choice, after, dropped, accepts=accepts)
-            self._consider()
-            self.desk.tell()
+            self._turn()
             if not accepts:
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -359,7 +360,3 @@ class Session:
             raise ValueError("what others say of their contributions overflows") from error
         after = following.finish(averaged.tokens, averaged.counted, choice.left, weak=choice.weak)
         return Computed(after, averaged)
-
-
-def _nothing() -> None:
-    """Nothing is due any more."""
