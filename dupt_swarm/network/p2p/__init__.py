@@ -7,6 +7,5 @@ frames          the frames of streams, measured before they are read
 limits          who may call, and how much each may ask
 dht_messages    messages of the DHT: neighbours at their places, and nothing that is stored
 hivemind_internals  the private names of hivemind that we use
-hivemind_table  says of each what we rely on, pinned by a test
 bandwidth       token buckets that keep to the limits of upload and download
 """

@@ -1,6 +1,6 @@
 """The private names of hivemind that we use or override, in the open under names of our own.
 
-They are listed in `hivemind_table`, with what we rely on.
+`tests/network/p2p/test_hivemind_internals.py` lists them, with what we rely on, and pins upstream's text.
 """
 
 from __future__ import annotations
