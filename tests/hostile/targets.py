@@ -35,7 +35,7 @@ from dupt_swarm.network.p2p.dht_messages import check_dht_message, place_of
 from dupt_swarm.network.p2p.frames import FrameReader
 from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Message, Refusal
-from dupt_swarm.network.reach.dialback import Answer, DialMessage
+from dupt_swarm.network.reach.dialback import DialAnswer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of
 from dupt_swarm.network.rounds.ballots import Ballots
@@ -594,7 +594,7 @@ def _read_revocations(data: bytes) -> None:
 
 
 def _read_dialback(data: bytes) -> None:
-    answer = Answer.read(data)
+    answer = DialAnswer.read(data)
     with_observed(["/ip4/192.168.0.1/tcp/1"], [answer])
     for relay in answer.relays:
         _take_apart(relay)

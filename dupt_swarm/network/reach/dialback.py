@@ -9,34 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.p2p.rpc import CallError, Message, Refusal, check_elements, rpc
+from dupt_swarm.network.p2p.rpc import CallError, Message, Refusal, rpc
 from dupt_swarm.node.addresses import Address
-from dupt_swarm.replica.plain import load
 
 ASK_SECONDS = 15.0
 TCP_SECONDS = 4.0
 ADDRESSES_MAX = 8
 ADDRESS_CHARS_MAX = 160
 RELAYS_MAX = 4
-TEXT_BYTES_MAX = 1000
-ELEMENTS_MAX = 1024  # marks in reasons count too
 # The greeting with which libp2p answers every connection.
 GREETING = b"\x13/multistream/1.0.0\n"
 CALLS_SECONDS = 60.0
 # In a window; a machine may have an oracle for each of sixteen GPUs. Half of all calls are for networks that
 # have not asked in it: a few hosts that go on asking must not leave newcomers without an answer.
 CALLS_PER_HOST, CALLS = 20, 120
+
+Text = Annotated[str, Field(max_length=1000)]
+Reason = Annotated[Text, AfterValidator(one_line)]
 
 
 class DialMessage(Message):
@@ -47,8 +45,7 @@ class DialMessage(Message):
     ]
 
 
-@dataclass(frozen=True)
-class Answer:
+class DialAnswer(Message):
     """What a peer found when it was asked to dial back.
 
     Attributes:
@@ -57,37 +54,15 @@ class Answer:
         relays: addresses, with peer ids, of peers that may relay for us.
     """
 
-    observed: str
-    reasons: dict[str, str]
-    relays: tuple[str, ...] = ()
+    model_config = ConfigDict(extra="ignore")
+    elements_max: ClassVar[int] = 1024  # marks in reasons count too
 
-    def pack(self) -> bytes:
-        """As it travels."""
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def read(cls, data: bytes) -> Answer:
-        """Read another peer's answer.
-
-        Raises:
-            ValueError: it is not one.
-        """
-        check_elements(data, ELEMENTS_MAX)
-        try:
-            tree = load(data)
-            observed, reasons, relays = tree["observed"], tree["reasons"], tree["relays"]
-            if len(reasons) > ADDRESSES_MAX or len(relays) > RELAYS_MAX:
-                raise ValueError("it is too long")
-            for item in (observed, *reasons, *reasons.values(), *relays):
-                if len(str.encode(item)) > TEXT_BYTES_MAX:  # JSON may have halves of characters
-                    raise ValueError("it is too long")
-            told = {address: one_line(reason) for address, reason in reasons.items()}
-            return cls(observed, told, tuple(relays))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"not an answer of a dupt_swarm peer: {error}") from error
+    observed: Text
+    reasons: Annotated[dict[Text, Reason], Field(max_length=ADDRESSES_MAX)]
+    relays: Annotated[tuple[Text, ...], Field(max_length=RELAYS_MAX)]
 
 
-async def ask_to_dial(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> Answer:
+async def ask_to_dial(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> DialAnswer:
     """Ask ``peer`` to dial ``addresses`` of ours; in ``/ip4/0.0.0.0/…`` it puts the IP that it sees.
 
     Raises:
@@ -96,9 +71,8 @@ async def ask_to_dial(p2p: GuardedP2P, peer: str, addresses: Sequence[str]) -> A
     message = DialMessage(addresses=list(addresses[:ADDRESSES_MAX]))
     answer = await p2p.call(peer, DialBack.rpc_dial_back, message)
     # What we did not ask for is not our address, whatever it says.
-    return replace(
-        answer, reasons={address: answer.reasons.get(address, "not checked") for address in addresses}
-    )
+    reasons = {address: answer.reasons.get(address, "not checked") for address in addresses}
+    return answer.model_copy(update={"reasons": reasons})
 
 
 class DialBack:
@@ -118,17 +92,17 @@ class DialBack:
         """Begin to answer other peers."""
         await self._p2p.serve(self)
 
-    @rpc(DialMessage, Answer, longest=(4096, 16_000), seconds=ASK_SECONDS)
-    async def rpc_dial_back(self, request: DialMessage, caller: str) -> Answer:
+    @rpc(DialMessage, DialAnswer, longest=(4096, 16_000), seconds=ASK_SECONDS)
+    async def rpc_dial_back(self, request: DialMessage, caller: str) -> DialAnswer:
         """What comes of dialling the caller, unless it has asked too often."""
         ways = await self._ways_of(caller)
         observed = [str(way.host) for way in ways]
         self._count(ways)
         reasons = await asyncio.gather(*(_reason(address, observed) for address in request.addresses))
-        return Answer(
-            observed[0] if observed else "",
-            dict(zip(request.addresses, reasons, strict=True)),
-            tuple(self._relays())[:RELAYS_MAX],
+        return DialAnswer(
+            observed=observed[0] if observed else "",
+            reasons=dict(zip(request.addresses, reasons, strict=True)),
+            relays=tuple(self._relays())[:RELAYS_MAX],
         )
 
     async def _ways_of(self, peer_id: str) -> list[Address]:

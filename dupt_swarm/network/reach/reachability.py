@@ -17,7 +17,7 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect, dial
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
-from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, Answer, DialBack, ask_to_dial
+from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, DialAnswer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
 from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
@@ -266,7 +266,7 @@ def _ids_of(addresses: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(Address.of_peer(text).peer_id for text in addresses))
 
 
-async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> tuple[list[Answer], bool]:
+async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> tuple[list[DialAnswer], bool]:
     """What those who answer say when asked to dial this peer back; it waits for them if they are busy.
 
     Also whether somebody is busy still.
@@ -284,7 +284,7 @@ async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> t
             *(ask_to_dial(p2p, peer, asked) for peer in peers),
             return_exceptions=True,
         )
-        answers = [reply for reply in replies if isinstance(reply, Answer)]
+        answers = [reply for reply in replies if isinstance(reply, DialAnswer)]
         later = any(isinstance(each, CallError) and each.refusal is Refusal.LATER for each in replies)
         if _witnesses(answers) or not later or time.monotonic() > deadline:
             return answers, later
@@ -292,17 +292,17 @@ async def _ask(p2p: GuardedP2P, reached: Sequence[str], own: Sequence[str]) -> t
         await asyncio.sleep(LATER_PAUSE_SECONDS)
 
 
-def is_dialled(answers: Iterable[Answer]) -> bool:
+def is_dialled(answers: Iterable[DialAnswer]) -> bool:
     """Whether most of those who could tell have dialled this peer."""
     return most(map(_could_dial, _witnesses(answers)))
 
 
-def _witnesses(answers: Iterable[Answer]) -> list[Answer]:
+def _witnesses(answers: Iterable[DialAnswer]) -> list[DialAnswer]:
     """Those of who sees where this peer comes from: over a relay nobody does, and nothing is checked."""
     return [answer for answer in answers if answer.observed]
 
 
-def _could_dial(answer: Answer) -> bool:
+def _could_dial(answer: DialAnswer) -> bool:
     return "" in answer.reasons.values()
 
 
@@ -312,7 +312,7 @@ def most(votes: Iterable[bool]) -> bool:
     return 2 * sum(counted) > len(counted)
 
 
-def with_observed(own: Sequence[str], answers: Sequence[Answer]) -> tuple[str, ...]:
+def with_observed(own: Sequence[str], answers: Sequence[DialAnswer]) -> tuple[str, ...]:
     """Own addresses with the public one that most others dialled, if it is not among them; else nothing."""
     known, answers = [Address.parse(text) for text in own], _witnesses(answers)
     for host in dict.fromkeys(answer.observed for answer in answers):

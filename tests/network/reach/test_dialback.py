@@ -15,7 +15,7 @@ from dupt_swarm.network.reach.dialback import (
     CALLS,
     CALLS_PER_HOST,
     CALLS_SECONDS,
-    Answer,
+    DialAnswer,
     DialBack,
     DialMessage,
     ask_to_dial,
@@ -42,10 +42,10 @@ def dialling(caller: Calls, clock: Callable[[], float] = time.monotonic) -> Dial
     return DialBack(caller, list, clock)  # type: ignore[arg-type]
 
 
-def ask(servicer: DialBack, *addresses: object) -> Answer:
+def ask(servicer: DialBack, *addresses: object) -> DialAnswer:
     """What the servicer answers to the caller."""
     request = DialMessage.read(json.dumps({"addresses": addresses}).encode())
-    return Answer.read(asyncio.run(servicer.rpc_dial_back(request, str(CALLER))).pack())
+    return DialAnswer.read(asyncio.run(servicer.rpc_dial_back(request, str(CALLER))).pack())
 
 
 def test_dial_back(stations) -> None:
@@ -79,7 +79,7 @@ def test_nobody_else_is_dialled() -> None:
     servicer = dialling(Calls("/ip4/127.0.0.2/tcp/5"))
     address = "/ip4/127.0.0.1/tcp/1"
     reason = "not checked: calls come from 127.0.0.2, and no other address is dialled"
-    assert ask(servicer, address) == Answer("127.0.0.2", {address: reason})
+    assert ask(servicer, address) == DialAnswer(observed="127.0.0.2", reasons={address: reason}, relays=())
     assert ask(servicer, "/dns4/example.org/tcp/1").reasons == {
         "/dns4/example.org/tcp/1": "not checked: not an IP address with a port"
     }
@@ -89,7 +89,8 @@ def test_relayed_caller() -> None:
     """Who comes over a relay has no IP address to dial: the relay's is not its own."""
     servicer = dialling(Calls(f"/ip4/127.0.0.2/tcp/5/p2p/{RELAY}/p2p-circuit"))
     answer = ask(servicer, "/ip4/127.0.0.2/tcp/5")
-    assert answer == Answer("", {"/ip4/127.0.0.2/tcp/5": "not checked: a relay is between the two peers"})
+    assert answer.observed == "" and answer.relays == ()
+    assert answer.reasons == {"/ip4/127.0.0.2/tcp/5": "not checked: a relay is between the two peers"}
 
 
 def test_asked_too_often() -> None:
@@ -171,5 +172,5 @@ def test_another_program(said: bytes) -> None:
 )
 def test_no_answer(text: str) -> None:
     """Whatever else another peer sends is refused."""
-    with pytest.raises(ValueError, match=r"not an answer of a dupt_swarm peer|elements"):
-        Answer.read(text.encode(errors="surrogatepass"))
+    with pytest.raises(ValueError, match=r"not a DialAnswer|elements"):
+        DialAnswer.read(text.encode(errors="surrogatepass"))

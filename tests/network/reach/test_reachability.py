@@ -8,7 +8,7 @@ import pytest
 from multiaddr import Multiaddr
 
 from dupt_swarm.network.reach import dialback, reachability
-from dupt_swarm.network.reach.dialback import Answer, DialBack
+from dupt_swarm.network.reach.dialback import DialAnswer, DialBack
 from dupt_swarm.network.reach.reachability import (
     Started,
     Verdict,
@@ -248,14 +248,18 @@ def test_asked_again(stations, tmp_path) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
+def answer(observed: str, reasons: dict[str, str]) -> DialAnswer:
+    return DialAnswer(observed=observed, reasons=reasons, relays=())
+
+
 def test_observed_address() -> None:
     """A public address that only the others know of is announced when it was dialled."""
     own = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm", "/ip4/127.0.0.1/tcp/4001/p2p/Qm"]
     asked, seen = "/ip4/0.0.0.0/tcp/4001", "/ip4/8.8.8.8/tcp/4001"
-    told = with_observed(own, [Answer("8.8.8.8", {asked: ""})])
+    told = with_observed(own, [answer("8.8.8.8", {asked: ""})])
     assert told == (seen, "/ip4/10.0.0.5/tcp/4001", "/ip4/127.0.0.1/tcp/4001")
-    assert with_observed(own, [Answer("10.0.0.5", {asked: ""})]) == ()
-    assert with_observed([f"{seen}/p2p/Qm"], [Answer("8.8.8.8", {asked: ""})]) == ()
+    assert with_observed(own, [answer("10.0.0.5", {asked: ""})]) == ()
+    assert with_observed([f"{seen}/p2p/Qm"], [answer("8.8.8.8", {asked: ""})]) == ()
     assert with_observed(own, []) == ()
 
 
@@ -270,18 +274,18 @@ def test_most_decide() -> None:
 def test_a_peer_that_is_asked_over_a_relay_has_no_vote() -> None:
     """It checks nothing, as it does not see where the peer comes from: of the others most decide."""
     own, asked = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm"], "/ip4/0.0.0.0/tcp/4001"
-    dialled, blind = Answer("8.8.8.8", {asked: ""}), Answer("", {asked: "not checked"})
+    dialled, blind = answer("8.8.8.8", {asked: ""}), answer("", {asked: "not checked"})
     assert is_dialled([blind, dialled, blind])
     assert with_observed(own, [blind, dialled, blind])[0] == "/ip4/8.8.8.8/tcp/4001"
-    assert not is_dialled([blind, dialled, Answer("8.8.8.8", {asked: "refused"})])
+    assert not is_dialled([blind, dialled, answer("8.8.8.8", {asked: "refused"})])
     assert not is_dialled([blind])
 
 
 def test_an_address_that_one_has_observed() -> None:
     """What one of three says it has seen, and dialled, is not announced."""
     own, asked = ["/ip4/10.0.0.5/tcp/4001/p2p/Qm"], "/ip4/0.0.0.0/tcp/4001"
-    liar, honest = Answer("9.9.9.9", {asked: ""}), Answer("8.8.8.8", {asked: ""})
+    liar, honest = answer("9.9.9.9", {asked: ""}), answer("8.8.8.8", {asked: ""})
     expected = ("/ip4/8.8.8.8/tcp/4001", "/ip4/10.0.0.5/tcp/4001")
     assert with_observed(own, [liar, honest, honest]) == expected
     assert with_observed(own, [liar, honest]) == ()
-    assert with_observed(own, [Answer("8.8.8.8", {asked: "refused"}), liar, honest]) == ()
+    assert with_observed(own, [answer("8.8.8.8", {asked: "refused"}), liar, honest]) == ()
