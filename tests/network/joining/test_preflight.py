@@ -93,4 +93,4 @@ def test_a_taken_port_is_named_and_the_rest_is_looked_at(stations, tmp_path: Pat
 @pytest.mark.parametrize("time_told", ["", "noon", "nan", "inf", "1e400"])
 def test_a_time_that_is_none_is_not_believed(time_told: str) -> None:
     """Whatever another peer says."""
-    assert Hello("1", "s", "{}", "t", "d", time_told).clock == 0
+    assert Hello("1", "s", "{}", "t", "d", time=time_told).clock == 0
