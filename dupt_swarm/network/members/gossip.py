@@ -145,19 +145,6 @@ def _fields(data: bytes, *types: type) -> list[Any]:
     return tree
 
 
-@dataclass(frozen=True)
-class Acquaintances:
-    """The peers that this one deals with, by their ids.
-
-    Attributes:
-        met: those that it has met, whether they are there or not.
-        trusted: voters, and those who were in a group with it.
-    """
-
-    met: Callable[[], Collection[str]]
-    trusted: Callable[[], Collection[str]]
-
-
 class Gossip:
     """Tells others of records, and asks them for more.
 
@@ -169,11 +156,21 @@ class Gossip:
         self,
         p2p: GuardedP2P,
         records: Records,
-        others: Acquaintances,
-        on_change: Callable[[], None] = lambda: None,
+        *,
+        met: Callable[[], Collection[str]],
+        trusted: Callable[[], Collection[str]],
+        on_change: Callable[[], None],
     ) -> None:
-        """``on_change`` is called when others have told what should be acted on at once."""
-        self._p2p, self._records, self._others, self._on_change = p2p, records, others, on_change
+        """
+        Args:
+            p2p: the own daemon.
+            records: those that this peer knows.
+            met: ids of the peers that it has met, whether they are there or not.
+            trusted: ids of voters, and of those who were in a group with it.
+            on_change: called when others have told what should be acted on at once.
+        """
+        self._p2p, self._records, self._on_change = p2p, records, on_change
+        self._met, self._trusted = met, trusted
         self._own_id = str(p2p.peer_id)
         self._own_told: set[str] = set()  # ids of those who have our newest record
         self._calls: set[asyncio.Task[Any]] = set()
@@ -208,7 +205,7 @@ class Gossip:
         """
         targets = await self._connected()
         if len(targets) > ALL_MAX:
-            trusted = set(self._others.trusted())
+            trusted = set(self._trusted())
             random.shuffle(targets)
             targets = sorted(targets, key=lambda peer: peer not in trusted)[:SOME]
         self._own_told.clear()
@@ -308,7 +305,7 @@ class Gossip:
 
     def _may_pass_on(self, record: SignedRecord) -> bool:
         now = time.monotonic()
-        if record.peer_id in self._others.trusted():
+        if record.peer_id in self._trusted():
             return self._trusted_budget.take_if_left(1.0, TRUSTED_RATE, TRUSTED_AT_ONCE, now)
         return self._others_budget.take_if_left(1.0, OTHERS_RATE, OTHERS_AT_ONCE, now)
 
@@ -325,7 +322,7 @@ class Gossip:
         return [peer for peer in connected if peer != self._own_id and self._records.of(peer) is not None]
 
     def _met_others(self) -> list[str]:
-        return [peer for peer in dict.fromkeys(self._others.met()) if peer != self._own_id]
+        return [peer for peer in dict.fromkeys(self._met()) if peer != self._own_id]
 
     async def _ask_all(self, peers: Collection[str], again_max: int = AGAIN_MAX) -> None:
         """Wait a moment for all, then longer for one if none has answered."""

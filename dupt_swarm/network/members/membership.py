@@ -12,7 +12,7 @@ from hivemind.utils import get_dht_time
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Outdated
-from dupt_swarm.network.members.gossip import Acquaintances, Gossip
+from dupt_swarm.network.members.gossip import Gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.members.standing import Standing
 from dupt_swarm.network.p2p.guard import GuardedP2P
@@ -66,8 +66,13 @@ class Membership:
         self._record: PeerRecord | None = None
         self._changed, self._heard = asyncio.Event(), asyncio.Event()
         self.records = Records(manifest, self._admission, lambda: self.mates, p2p.refused)
-        others = Acquaintances(met=lambda: (*met(), *self.mates), trusted=lambda: self._trusted)
-        self.gossip = Gossip(p2p, self.records, others, self._heard.set)
+        self.gossip = Gossip(
+            p2p,
+            self.records,
+            met=lambda: (*met(), *self.mates),
+            trusted=lambda: self._trusted,
+            on_change=self._heard.set,
+        )
         self._dead = Outdated(manifest.limits.record_seconds)
         self.living: tuple[Peer, ...] = ()
         self._distrust = Distrust()
