@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import copy
 import dataclasses
 import json
 from collections.abc import AsyncIterator
@@ -286,9 +287,11 @@ def test_an_answer_that_takes_too_long(stations) -> None:
             await connect(other.p2p, [peer.address])
 
             await peer.p2p.serve(Thinking())
+            patient = copy.copy(Thinking.rpc_think)
+            patient.bounds = dataclasses.replace(patient.bounds, seconds=10.0)
             for count in (1, 2):
                 with pytest.raises(CallError, match="took too long") as error:
-                    await other.p2p.call(peer.peer_id, Thinking.rpc_think, Raw(), 10.0)
+                    await other.p2p.call(peer.peer_id, patient, Raw())
                 assert error.value.refusal is Refusal.TOO_SLOW
                 assert peer.p2p.refused == {"slow": count}
 

@@ -121,21 +121,13 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             else:
                 await self._serve_streams(method, method.__get__(service, type(service)))
 
-    async def call(
-        self, peer: PeerID | str, method: Method[Request, Reply], request: Request, seconds: float = 0.0
-    ) -> Reply:
-        """Call a method of ``peer``.
-
-        Args:
-            peer: its id.
-            method: as it is declared in its class.
-            request: what to tell it.
-            seconds: to wait for the answer; 0: as the method says.
+    async def call(self, peer: PeerID | str, method: Method[Request, Reply], request: Request) -> Reply:
+        """Call a ``method`` of ``peer``, as it is declared in its class.
 
         Raises:
             CallError: whatever went wrong.
         """
-        seconds = seconds or method.bounds.seconds
+        seconds = method.bounds.seconds
         with _as_call_error(seconds):
             peer_id, data = _id_of(peer), request.pack()
 
