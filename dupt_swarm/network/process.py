@@ -131,7 +131,7 @@ def main() -> None:
     # What is imported stays: walking it, whenever a message held many values, kept the event loop for 0.1 s.
     gc.freeze()
     try:
-        uvloop.run(_serve(pipe, run_dir))
+        uvloop.run(CommandLoop(pipe, run_dir).run())
     finally:
         shutil.rmtree(run_dir, ignore_errors=True)
         # Whatever is left of our group, such as a daemon that did not shut down.
@@ -142,10 +142,6 @@ def main() -> None:
 def _end_group() -> None:
     """End this process and its daemon at once; the parent removes the folder for sockets."""
     os.killpg(0, signal.SIGKILL)
-
-
-async def _serve(pipe: Connection, run_dir: Path) -> None:
-    await CommandLoop(pipe, run_dir).run()
 
 
 if __name__ == "__main__":

@@ -124,7 +124,9 @@ class Link:
     def kill(self) -> None:
         """End the node's whole process group at once; pending futures get `NodeError`."""
         self._end_process()
-        self._release()
+        self._reader.join()  # it sees the end of the pipe
+        self._pipe.close()
+        self._folder.remove()
 
     def close(self) -> None:
         """Have the node leave the swarm and end, by force if it does not answer."""
@@ -138,11 +140,6 @@ class Link:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-    def _release(self) -> None:
-        self._reader.join()  # it sees the end of the pipe
-        self._pipe.close()
-        self._folder.remove()
 
     def _read(self) -> None:
         """Runs in a thread of its own until the node is gone."""

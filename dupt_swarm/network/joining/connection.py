@@ -85,7 +85,7 @@ async def connect_to_swarm(
     p2p.limits.members = book.peer_ids  # until records say who is one
     stack.push_async_callback(end, "the libp2p daemon", p2p.shutdown)
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
-    p2p.bandwidth = Bandwidth.of(settings)
+    p2p.bandwidth = Bandwidth(settings.max_upload, settings.max_download)
     exchange = Exchange(p2p)
     await exchange.start()
     reached = await reach(p2p, settings.initial_peers, book, alone=alone)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from hivemind.utils import get_dht_time
@@ -45,17 +45,13 @@ class Attendance:
         """Peers that were in a group with this one."""
         return self._mates.keys()
 
-    def awaited(self, companions: Iterable[str]) -> tuple[str, ...]:
-        """Those of ``companions`` that a round waits for."""
-        return tuple(filter(self.expects, companions))
-
     def expects(self, peer: str) -> bool:
         """Whether the next round waits for it, if it is there."""
         return self.trusts(peer) or self._on_trial
 
     def ended(self, companions: Collection[str], came: Collection[str]) -> None:
         """A round at whose beginning ``companions`` were there had what ``came`` have brought."""
-        expected = self.awaited(companions)
+        expected = [peer for peer in companions if self.expects(peer)]
         absent = [peer for peer in companions if peer not in came and peer not in expected]
         if absent:
             self._refused["absent"] += len(absent)

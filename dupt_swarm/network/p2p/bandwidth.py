@@ -12,7 +12,6 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.replica.codec import build_codec, encoded_size
-from dupt_swarm.settings import NodeSettings
 
 BURST_SECONDS = 1.0
 # What is so short does not wait behind what is long, as far as it stays in this part of the rate.
@@ -111,11 +110,6 @@ class Bandwidth:
     def __init__(self, upload: float | None = None, download: float | None = None) -> None:
         """Bytes per second; None: no limit."""
         self.upload, self.download = TokenBucket(upload), TokenBucket(download)
-
-    @classmethod
-    def of(cls, settings: NodeSettings) -> Bandwidth:
-        """As the settings say."""
-        return cls(settings.max_upload, settings.max_download)
 
     def check(self, manifest: Manifest, numel: int, others: int) -> None:
         """Refuse limits under which no round could end in time: everybody would wait for this peer.

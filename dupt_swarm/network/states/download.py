@@ -282,12 +282,8 @@ class Download:
         self._report()
 
     @property
-    def _giving(self) -> int:
-        """How many donors give at the moment."""
-        return len(self._givers)
-
-    @property
     def _givers(self) -> list[Donor]:
+        """The donors that give at the moment."""
         return [
             donor
             for donor in self._donors.values()
@@ -315,7 +311,7 @@ class Download:
 
     def _hire(self) -> None:
         """Start as many donors as the link has room for; avoided ones only if there are no others."""
-        choice, giving = self._untried, self._giving
+        choice, giving = self._untried, len(self._givers)
         if not choice and not giving:
             choice = [donor for donor in self._donors.values() if donor.task is None]
         for donor in choice[: max(0, self._room - giving)]:
@@ -379,7 +375,7 @@ class Download:
             return 0  # a donor that may be silent gets no second chunk before it has given the first
         if self._bucket.rate is not None or self._queue.waiting == 0:
             return 1
-        lanes = LANES * max(1, self._giving)
+        lanes = LANES * max(1, len(self._givers))
         most = REQUEST_CHUNKS if donor.proved else 1
         room = self._chunks_allowed - self._queue.under_way
         if donor.proved:  # it lets those be first that have not been asked yet
@@ -423,7 +419,7 @@ class Download:
         self._reported = time.monotonic()
         total = sum(self._assembly.index.sizes)
         done = total - self._assembly.bytes_missing
-        self._tell(Downloading(done, total, self._speed.per_second, self._giving))
+        self._tell(Downloading(done, total, self._speed.per_second, len(self._givers)))
 
     def _failure(self) -> NodeError:
         reasons = {

@@ -7,7 +7,6 @@ from google.protobuf.wrappers_pb2 import BytesValue
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.network.p2p.bandwidth import RESERVED_SECONDS, Bandwidth, TokenBucket, paced
-from dupt_swarm.settings import NodeSettings
 from tests.support.tiny import reduced_tables
 
 ROUNDS = {"allreduce_seconds": 60.0, "chunk_seconds": 5.0}
@@ -193,11 +192,11 @@ def test_a_rate_too_small_for_the_rounds_is_refused(make_manifest) -> None:
     """The error names the least rate that suffices, and that rate is accepted."""
     manifest = make_manifest(**reduced_tables(rounds=ROUNDS))
     numel = 117_000_000  # 2 bytes each, there and back: 468 MB in 30 s
-    for settings in (NodeSettings("oracle", max_upload=15e6), NodeSettings("oracle", max_download=15e6)):
+    for bandwidth in (Bandwidth(upload=15e6), Bandwidth(download=15e6)):
         with pytest.raises(UsageError, match=r"15MB/s is too little .* allow at least 15\.6\dMB"):
-            Bandwidth.of(settings).check(manifest, numel, 1)
-    Bandwidth.of(NodeSettings("oracle", max_upload=15.61e6, max_download=15.61e6)).check(manifest, numel, 1)
-    Bandwidth.of(NodeSettings("oracle")).check(manifest, numel, 1)
+            bandwidth.check(manifest, numel, 1)
+    Bandwidth(15.61e6, 15.61e6).check(manifest, numel, 1)
+    Bandwidth().check(manifest, numel, 1)
 
 
 def test_light_codecs_make_do_with_less(make_manifest) -> None:
@@ -205,12 +204,12 @@ def test_light_codecs_make_do_with_less(make_manifest) -> None:
     encoding = {"contribution": "two_bit", "average": "int4"}
     manifest = make_manifest(**reduced_tables(rounds=ROUNDS, encoding=encoding))
     with pytest.raises(UsageError, match=r"a round moves up to 91\.6 MB .* allow at least 3\.06MB"):
-        Bandwidth.of(NodeSettings("oracle", max_upload=3e6)).check(manifest, 117_000_000, 1)
+        Bandwidth(upload=3e6).check(manifest, 117_000_000, 1)
 
 
 def test_a_peer_that_shares_gets_a_contribution_of_each(make_manifest) -> None:
     """Upload once, as the others pass it on; download as often as there are others."""
     manifest = make_manifest(rounds=ROUNDS)
-    Bandwidth.of(NodeSettings("oracle", max_upload=1e6)).check(manifest, 117_000_000, 7)
+    Bandwidth(upload=1e6).check(manifest, 117_000_000, 7)
     with pytest.raises(UsageError, match=r"a round moves up to 20\d\.\d MB .* allow at least 6\.\d+MB"):
-        Bandwidth.of(NodeSettings("oracle", max_download=6e6)).check(manifest, 117_000_000, 7)
+        Bandwidth(download=6e6).check(manifest, 117_000_000, 7)
