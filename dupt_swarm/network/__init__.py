@@ -5,7 +5,8 @@ log_file        node.log: one line per event
 task_group      tasks that end together
 host            that process as the node sees it, and background work
 service         `NodeService`: carries out the commands, also those of a node that only looks
-participant     `Participant`: a node that holds the state, averages and serves, and how it comes about
+participant     `Participant`: a node that holds the state, averages and serves
+start_participant  how it comes about
 pulling         fetching a state for an observer
 watching        who has given what, by the chain of rounds, for an observer
 auditing        computing past rounds again, likewise, and checking who has signed them

@@ -5,43 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.errors import FileError
-from dupt_swarm.network.host import Host, background
+from dupt_swarm.network.host import Host
 from dupt_swarm.network.joining.connection import Connection
-from dupt_swarm.network.joining.entry import get_first_state, newest_attestation
-from dupt_swarm.network.joining.handshake import get_tokenizer
 from dupt_swarm.network.members.dialling import Neighbours
-from dupt_swarm.network.members.gossip import ask_regularly
-from dupt_swarm.network.members.identity import load_identity
-from dupt_swarm.network.members.liveness import FailureDetector
-from dupt_swarm.network.reach.reachability import is_outdated, open_up, own_addresses, tell_whereabouts
-from dupt_swarm.network.rounds.deciding import Context, Deciding
-from dupt_swarm.network.rounds.exchange import RoundExchange
+from dupt_swarm.network.reach.reachability import own_addresses
+from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.rounds.follow import Following
-from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.judgement import Judgement
-from dupt_swarm.network.rounds.offences import Accusing, Offences
 from dupt_swarm.network.rounds.origins import Origins
-from dupt_swarm.network.rounds.past import Past
-from dupt_swarm.network.rounds.pledges import Pledges
-from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.network.rounds.session import Ended, Session
-from dupt_swarm.network.rounds.share import Share
 from dupt_swarm.network.rounds.tally import Tally
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.network.states.offered import OfferedFiles, donors_in
-from dupt_swarm.network.states.replaying import Replaying, RoundLog
+from dupt_swarm.network.states.offered import OfferedFiles
+from dupt_swarm.network.states.replaying import RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import keep_ports
-from dupt_swarm.node.commands import EndRound, Join
+from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.messages import (
     Adopted,
@@ -53,12 +39,11 @@ from dupt_swarm.node.messages import (
     StateName,
 )
 from dupt_swarm.node.reasons import Failure
-from dupt_swarm.node.record import JOINED, RecordUpdate
+from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import counted_in
 from dupt_swarm.replica.ledger import Bookkeeping, Uncounted
-from dupt_swarm.replica.signed_words import BeginningRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.version import VERSION
@@ -416,131 +401,5 @@ class Participant:
         return None
 
 
-async def take_part(connection: Connection, order: Join, host: Host, stack: AsyncExitStack) -> Participant:
-    """Get the tokenizer and the state, be there for others, and follow the swarm.
-
-    Args:
-        connection: to the swarm.
-        order: what the parent wants.
-        host: the process.
-        stack: gets whatever has to be closed.
-
-    Raises:
-        DuptError: no state is to be had, the bandwidth is too little, …
-    """
-    settings, manifest, membership = connection.settings, connection.manifest, connection.membership
-    p2p, exchange = connection.p2p, connection.exchange
-    offences = Offences(manifest.swarm_id, membership, settings.offences)
-    accusing = Accusing(p2p, manifest.swarm_id, offences)
-    await accusing.start()
-    tokenizer = await get_tokenizer(exchange, settings, connection.handshake)
-    store = StateStore(manifest, exchange, host.tell)
-    memory, beginning = await _begin(connection, order, store)
-    if settings.role == "oracle":
-        others = len(membership.view.without(membership.peer_id).oracles)
-        p2p.bandwidth.check(manifest, store.current.anchor.numel(), others)
-    log = RoundLog(settings.log_rounds, settings.log_bytes)
-    exchange.serve_from(log)
-    history = await asyncio.to_thread(History, store.current, Words(manifest.swarm_id), settings.chain)
-    exchange.tell_links(lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain))
-    deciding = await _open_deciding(connection, store, offences, history)
-    replaying = Replaying(manifest, exchange, log, store.empty, always=settings.role != "oracle")
-    node = Participant(
-        connection=connection,
-        host=host,
-        tokenizer=Blob.build({"kind": "tokenizer"}, [tokenizer]),
-        store=store,
-        memory=memory,
-        deciding=deciding,
-        judgement=Judgement(host.tell, memory.vectors.number, manifest.rounds.voting_seconds),
-        tally=Tally(lambda: p2p.counts),
-        log=log,
-        following=Following(history, store, membership, replaying, deciding, host.tell),
-        origins=Origins(settings.origins),
-        offered=OfferedFiles(
-            settings.offer,
-            exchange,
-            lambda: donors_in(membership.view.without(membership.peer_id)),
-            host.tell,
-        ),
-        neighbours=Neighbours(p2p, connection.dht, settings.initial_peers, connection.book),
-        beginning=beginning,
-    )
-    p2p.bandwidth.download.is_reserved = lambda: node.is_ending_a_round
-    stack.callback(node.neighbours.save)
-    stack.push_async_callback(deciding.leave)
-    node.serve()
-    assert settings.role != "observer"
-    node.announce(RecordUpdate(state=JOINED[settings.role]))
-    await open_up(connection.started, membership)
-    for work in _endless(node, accusing):
-        await stack.enter_async_context(background(work))
-    return node
-
-
-async def _begin(connection: Connection, order: Join, store: StateStore) -> tuple[SharedMemory, str]:
-    """Get the first state; the memory in which it is from now on, and on whose word it is that one."""
-    membership, handshake = connection.membership, connection.handshake
-    left = order.predecessor
-    memory = SharedMemory(order.memory_fd, left.layout, store.buffer_names) if left else None
-    word = await get_first_state(store, membership, handshake, connection.settings.checkpoint, memory)
-    attested = newest_attestation(handshake)
-    connection.exchange.attestation = attested[1] if attested else ""
-    memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
-    await asyncio.to_thread(store.keep_in, memory.vectors)
-    memory.name(store.current)
-    membership.reach(store.current.electorate)
-    return memory, word
-
-
-def _endless(node: Participant, accusing: Accusing) -> tuple[Coroutine[object, object, None], ...]:
-    """What a node does in the background for as long as it takes part."""
-    connection = node.connection
-    membership = connection.membership
-    return (
-        _keep_reachable(connection, node.host),
-        node.neighbours.keep_forever(),
-        node.offered.fetch_forever(),
-        FailureDetector(node.neighbours.dialler, membership).watch_forever(),
-        membership.publish_forever(),
-        membership.watch_forever(node.on_view),
-        ask_regularly(membership.gossip.partners, accusing.ask),
-        accusing.spread_forever(),
-        Past(node.following.history, membership, connection.exchange, connection.manifest).learn(),
-    )
-
-
-async def _open_deciding(
-    connection: Connection, store: StateStore, offences: Offences, history: History
-) -> Deciding:
-    settings, manifest, p2p = connection.settings, connection.manifest, connection.p2p
-    assert settings.identity_path is not None
-    callable, numel = connection.started.reach != "client", store.current.anchor.numel()
-    exchange: RoundExchange = Share(manifest, numel, connection.exchange)
-    if manifest.rounds.exchange == "reduce":
-        exchange = Reduce(manifest, numel, p2p, callable=callable)
-    context = Context(
-        manifest,
-        p2p,
-        load_identity(settings.identity_path),
-        connection.membership,
-        exchange,
-        Pledges(settings.pledges),
-        callable,
-    )
-    deciding = Deciding(context, store.following, history.from_state, offences.expose_by)
-    await deciding.open()
-    return deciding
-
-
 def _is_done(task: asyncio.Task[None] | None) -> bool:
     return task is None or task.done()
-
-
-async def _keep_reachable(connection: Connection, host: Host) -> None:
-    started, settings, book = connection.started, connection.settings, connection.book
-    reason = await tell_whereabouts(
-        started, connection.membership, lambda: is_outdated(started, settings, book.addresses)
-    )
-    logger.error("a new daemon is needed: %s", reason)
-    host.give_up()

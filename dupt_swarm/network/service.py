@@ -13,8 +13,9 @@ from dupt_swarm.network.joining.connection import Connection, connect_to_swarm
 from dupt_swarm.network.joining.handshake import discover
 from dupt_swarm.network.joining.preflight import preflight
 from dupt_swarm.network.members.identity import with_identity
-from dupt_swarm.network.participant import Participant, take_part
+from dupt_swarm.network.participant import Participant
 from dupt_swarm.network.pulling import pull
+from dupt_swarm.network.start_participant import take_part
 from dupt_swarm.network.watching import Watching
 from dupt_swarm.node.commands import (
     Adopt,
