@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -103,20 +104,31 @@ async def _chain_to(state: ReplicaState, connection: Connection) -> Chain | None
     known = [peer.peer_id for peer in by_trust(view.peers, state.electorate)]
     holders = frozenset(view.holders(state.digest))
     asked = dict.fromkeys([*known, *connection.handshake.peer_ids])
-    found: Chain | None = None
-    for peer_id in sorted(asked, key=lambda each: each not in holders)[:TELLERS_MAX]:
+    tellers = sorted(asked, key=lambda each: each not in holders)[:TELLERS_MAX]
+    exchange, manifest = connection.exchange, connection.manifest
+    tell = partial(chain_of, exchange, manifest=manifest, state=state.digest, electorate=state.electorate)
+    return await earliest_chain(tellers, tell)
+
+
+async def earliest_chain(
+    tellers: Iterable[str], tell: Callable[[str], Awaitable[Chain]], early: int = 0
+) -> Chain | None:
+    """The first chain told that begins at round ``early``, or else the one that begins earliest.
+
+    ``tell`` gets that of one of ``tellers``, who are asked one after the other. None: there is none.
+    """
+    best: Chain | None = None
+    for peer_id in tellers:
         try:
-            chain = await chain_of(
-                connection.exchange, peer_id, connection.manifest, state.digest, state.electorate
-            )
+            chain = await tell(peer_id)
         except (CallError, ValueError, TimeoutError) as error:
             logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
             continue
-        if found is None or chain.begins < found.begins:
-            found = chain
-        if not found.begins:
+        if best is None or chain.begins < best.begins:
+            best = chain
+        if best.begins <= early:
             break
-    return found
+    return best
 
 
 def _save_chain(chain: Chain, manifest: Manifest, path: Path) -> None:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.host import background
 from dupt_swarm.network.joining.connection import Connection
-from dupt_swarm.network.p2p.rpc import CallError
-from dupt_swarm.network.pulling import meet
+from dupt_swarm.network.pulling import TELLERS_MAX, earliest_chain, meet
 from dupt_swarm.network.rounds.past import by_trust, chain_of
-from dupt_swarm.network.states.download import reason_of
 from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.ledger import Bookkeeping, Ledger
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 
 TRIES = 3  # the swarm may move on meanwhile
-TELLERS_MAX, INITIAL_MAX = 8, 2  # of them, as many initial peers as that: these can be reached
+INITIAL_MAX = 2  # so many of the tellers are initial peers: these can be reached
 UPDATE_SECONDS = 600.0  # of one of them
 WHOLE_SECONDS = 1800.0  # so long a chain that begins late is gone on with before a whole one is looked for
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,8 +97,10 @@ class Watching:
             NodeError: nobody tells one.
         """
         known = self._chain
-        if known is not None and (known.head != seen.digest or self._should_look_for_the_whole(known)):
-            known = None if self._should_look_for_the_whole(known) else await self._gone_on(known, seen)
+        if known is not None and self._should_look_for_the_whole(known):
+            known = None
+        if known is not None and known.head != seen.digest:
+            known = await self._gone_on(known, seen)
         if known is None:
             self._looked_at = time.monotonic()
             known = await self._told(seen)
@@ -122,7 +120,7 @@ class Watching:
                     await asyncio.to_thread(self._follow, chain, page.links)
             return chain
 
-        return await self._first_of(go_on, seen, lambda _: True)
+        return await self._earliest(go_on, seen, known.begins)
 
     async def _told(self, seen: _Seen) -> Chain:
         """One from the beginning.
@@ -130,35 +128,25 @@ class Watching:
         Raises:
             NodeError: nobody tells one.
         """
-
-        async def tell(peer_id: str) -> Chain:
-            connection = self._connection
-            where = (connection.exchange, peer_id, connection.manifest)
-            return await chain_of(*where, seen.digest, seen.electorate)
-
-        found = await self._first_of(tell, seen, lambda chain: not chain.begins)
+        exchange, manifest = self._connection.exchange, self._connection.manifest
+        tell = partial(chain_of, exchange, manifest=manifest, state=seen.digest, electorate=seen.electorate)
+        found = await self._earliest(tell, seen)
         if found is None:
             raise NodeError("nobody tells the links of the rounds; try again")
         return found
 
-    async def _first_of(
-        self, get: Callable[[str], Awaitable[Chain]], seen: _Seen, is_good: Callable[[Chain], bool]
+    async def _earliest(
+        self, tell: Callable[[str], Awaitable[Chain]], seen: _Seen, early: int = 0
     ) -> Chain | None:
-        """The first good chain that is got of somebody, or else the one that begins earliest."""
-        best: Chain | None = None
-        for peer_id in self._tellers(seen):
-            try:
-                async with asyncio.timeout(UPDATE_SECONDS):
-                    chain = await get(peer_id)
-                await asyncio.to_thread(self._check, chain, seen)
-            except (CallError, ValueError, TimeoutError) as error:
-                logger.info("%s tells no links that lead to the state: %s", peer_id, reason_of(error))
-                continue
-            if best is None or chain.begins < best.begins:
-                best = chain
-            if is_good(chain):
-                break
-        return best
+        """See `earliest_chain`; of those that lead to the state."""
+
+        async def tell_checked(peer_id: str) -> Chain:
+            async with asyncio.timeout(UPDATE_SECONDS):
+                chain = await tell(peer_id)
+            await asyncio.to_thread(self._check, chain, seen)
+            return chain
+
+        return await earliest_chain(self._tellers(seen), tell_checked, early)
 
     def _check(self, chain: Chain, seen: _Seen) -> None:
         """Whether it leads to the state; what comes after that, which nobody vouches for, is cut.
