@@ -13,6 +13,7 @@ from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.pulling import ASKED_MAX, TELLERS_MAX, meet, states_held
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.replaying import fetch_inputs
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.commands import Audit
@@ -124,7 +125,7 @@ class Auditor:
         manifest = self.connection.manifest
         try:
             self._check(link, state.electorate)
-            blobs = await fetch_inputs(manifest, self.connection.exchange, link, state, self._donors)
+            blobs = await fetch_inputs(manifest, self.connection.exchange, link, state, always(self.peers))
             after = await asyncio.to_thread(replay, manifest, state, link, blobs)
         except NodeError as error:
             return "no longer held", str(error), None
@@ -151,18 +152,12 @@ class Auditor:
         raise problem
 
     async def _fetch(self, digest: str) -> ReplicaState | None:
-        async def donors() -> list[str]:
-            return self.holders[digest]
-
         if digest not in self.holders:
             return None
         try:
-            return await self.store.fetch(digest, donors)
+            return await self.store.fetch(digest, always(self.holders[digest]))
         except NodeError:
             return None
-
-    async def _donors(self) -> list[str]:
-        return self.peers
 
 
 def _read(records: Sequence[LinkRecord], words: Words) -> list[Link]:

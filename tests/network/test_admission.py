@@ -10,6 +10,7 @@ from dupt_swarm.errors import AdmissionError, NodeError
 from dupt_swarm.network.admission import ByInvitation, Presented, build_admission
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.organiser import revocations
@@ -108,9 +109,7 @@ def test_a_peer_that_was_started_anew_is_shown_it_again(stations) -> None:
             assert other.p2p.refused == {"invitation": 1}
             await again(other, own)
 
-            async def donors():
-                return [str(other.p2p.peer_id)]
-
+            donors = always([str(other.p2p.peer_id)])
             index = BLOB.index
             with pytest.raises(NodeError, match="no credential was shown"):
                 await mine.fetch(Assembly(index), donors, 10)

@@ -15,6 +15,7 @@ from dupt_swarm.network.auditing import Auditor
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states import exchange
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange, LinksMessage
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore
@@ -232,10 +233,7 @@ def test_a_peer_that_is_behind_computes(kept, keeper) -> None:
 
     async def scenario() -> None:
         async with keeper() as (exchange, donor):
-
-            async def donors() -> list[str]:
-                return [donor]
-
+            donors = always([donor])
             log = RoundLog(10, 1 << 20)
             replaying = Replaying(kept.manifest, exchange, log, torch.empty, always=True)
             wanted = kept.states[-1].digest

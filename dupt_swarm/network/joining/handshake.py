@@ -17,6 +17,7 @@ from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.reach.starting import start_daemon
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import BYTES_PER_SECOND_MIN
@@ -143,16 +144,12 @@ async def get_tokenizer(exchange: Exchange, settings: NodeSettings, handshake: H
 
 
 async def _fetch_tokenizer(exchange: Exchange, digest: str, handshake: Handshake) -> bytes:
-
-    async def donors() -> list[str]:
-        return handshake.peer_ids
-
     index = await exchange.fetch_index(digest, handshake.peer_ids)
     size = sum(index.sizes)
     if size > TOKENIZER_BYTES_MAX or len(index.sizes) != 1:
         raise NodeError("the peers offered a malformed tokenizer")
     seconds = TOKENIZER_SECONDS + size / BYTES_PER_SECOND_MIN
-    return bytes((await exchange.fetch(Assembly(index), donors, seconds)).sections[0])
+    return bytes((await exchange.fetch(Assembly(index), always(handshake.peer_ids), seconds)).sections[0])
 
 
 def _checked_tokenizer(data: bytes, manifest: Manifest) -> bytes:

@@ -115,6 +115,15 @@ AVOID_SECONDS = 120.0
 Donors = Callable[[], Awaitable[Sequence[str]]]
 
 
+def always(peers: Sequence[str]) -> Donors:
+    """Donors that are the same whenever somebody asks."""
+
+    async def donors() -> Sequence[str]:
+        return peers
+
+    return donors
+
+
 @dataclass(eq=False)
 class Donor:
     """One donor in one download.

@@ -11,6 +11,7 @@ from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.serving import SLOTS, SMALL_BYTES
@@ -26,15 +27,6 @@ def blob() -> Blob:
     return Blob.build(
         {"kind": "test"}, [bytes(range(256)) * (CHUNK_BYTES // 128) + b"end", b"velocity" * 1000]
     )
-
-
-def known(*donors: str):
-    """The donors of a download, always the same."""
-
-    async def ask() -> list[str]:
-        return list(donors)
-
-    return ask
 
 
 def run(scenario) -> None:
@@ -60,10 +52,10 @@ def test_a_tokenizer_does_not_wait_for_states(blob) -> None:
         with ExitStack() as stack:
             for number in range(SLOTS):
                 stack.enter_context(donor._slots.taken_by(number))
-            fetched = await Neighbour("a", others).fetch(Assembly(blob.index), known("donor"), 30)
+            fetched = await Neighbour("a", others).fetch(Assembly(blob.index), always(["donor"]), 30)
             assert fetched.digest == blob.digest
             with pytest.raises(NodeError, match="donor: it was busy"):
-                await Neighbour("b", others).fetch(Assembly(large.index), known("donor"), 0.5)
+                await Neighbour("b", others).fetch(Assembly(large.index), always(["donor"]), 0.5)
 
     run(scenario())
 
@@ -87,7 +79,7 @@ def test_ten_joiners_at_once_share_one_donor(blob, monkeypatch) -> None:
 
         started = asyncio.get_running_loop().time()
         fetched = await asyncio.gather(
-            *(joiner.fetch(Assembly(blob.index), known("donor"), 50, look) for joiner in joiners)
+            *(joiner.fetch(Assembly(blob.index), always(["donor"]), 50, look) for joiner in joiners)
         )
         seconds = asyncio.get_running_loop().time() - started
         assert [each.digest for each in fetched] == [blob.digest] * 10

@@ -13,6 +13,7 @@ from dupt_swarm.network.p2p.rpc import CallError, Raw
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states import serving as serving_module
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.serving import UploadSlots
@@ -71,15 +72,6 @@ async def open_exchange(kind: type[Exchange], p2p, *blobs: Blob) -> Exchange:
     return exchange
 
 
-def known(*donors: str):
-    """The donors of a download, always the same."""
-
-    async def ask() -> list[str]:
-        return list(donors)
-
-    return ask
-
-
 def run(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario, 60))
 
@@ -95,7 +87,7 @@ def test_fetch(stations, blob) -> None:
             donors = [first.p2p.peer_id, second.p2p.peer_id]
             exchange = Exchange(joiner.p2p)
             index = await exchange.fetch_index(blob.digest, donors)
-            fetched = await exchange.fetch(Assembly(index), known(*donors), 30)
+            fetched = await exchange.fetch(Assembly(index), always(donors), 30)
             assert [bytes(section) for section in fetched.sections] == SECTIONS
             assert fetched.digest == blob.digest
             assert await exchange.hello(donors[0]) == HELLO
@@ -123,11 +115,11 @@ def test_another_donor_completes(stations, blob, monkeypatch, kind, reason) -> N
             await open_exchange(kind, bad.p2p, blob)
             exchange = Exchange(joiner.p2p)
             with pytest.raises(NodeError, match=reason) as caught:
-                await exchange.fetch(Assembly(blob.index), known(str(bad.p2p.peer_id)), 30)
+                await exchange.fetch(Assembly(blob.index), always([str(bad.p2p.peer_id)]), 30)
             assert f"{bad.p2p.peer_id}: " in str(caught.value)
             assert (str(bad.p2p.peer_id) in exchange._backoff) == (kind is not ForgetfulDonor)
             await open_exchange(Exchange, good.p2p, blob)
-            donors = known(str(bad.p2p.peer_id), str(good.p2p.peer_id))
+            donors = always([str(bad.p2p.peer_id), str(good.p2p.peer_id)])
             fetched = await exchange.fetch(Assembly(blob.index), donors, 30)
             assert [bytes(section) for section in fetched.sections] == SECTIONS
 
@@ -144,7 +136,7 @@ def test_a_donor_that_is_gone(stations, blob) -> None:
             gone = PeerID(b"\x12\x20" + bytes(32)).to_base58()
             exchange = Exchange(joiner.p2p)
             index = await exchange.fetch_index(blob.digest, [gone, str(donor.p2p.peer_id)])
-            fetched = await exchange.fetch(Assembly(index), known(gone, str(donor.p2p.peer_id)), 30)
+            fetched = await exchange.fetch(Assembly(index), always([gone, str(donor.p2p.peer_id)]), 30)
             assert fetched.digest == blob.digest
 
     run(scenario())
@@ -166,7 +158,7 @@ def test_a_donor_that_dies_while_it_sends(stations) -> None:
                 if 2 * progress.bytes_done > progress.bytes_total and dying.p2p._child.returncode is None:
                     dying.p2p._child.kill()
 
-            donors = known(str(dying.p2p.peer_id), str(good.p2p.peer_id))
+            donors = always([str(dying.p2p.peer_id), str(good.p2p.peer_id)])
             fetched = await exchange.fetch(Assembly(large.index), donors, 50, kill_when_half_done)
             assert bytes(fetched.sections[0]) == bytes(large.sections[0])
             assert told[-1].bytes_done == told[-1].bytes_total == 24 * CHUNK_BYTES
@@ -187,9 +179,9 @@ def test_unknown_digest(stations, blob) -> None:
             with pytest.raises(NodeError, match="nobody has it"):
                 await exchange.fetch_index(blob.digest, [])
             with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
-                await exchange.fetch(Assembly(blob.index), known(peer), 30)
+                await exchange.fetch(Assembly(blob.index), always([peer]), 30)
             with pytest.raises(NodeError, match="nobody has it"):
-                await exchange.fetch(Assembly(blob.index), known(), 30)
+                await exchange.fetch(Assembly(blob.index), always([]), 30)
             with pytest.raises(CallError, match="in no swarm yet"):
                 await exchange.hello(peer)
             assert peer not in exchange._backoff
@@ -243,7 +235,7 @@ def test_who_only_has_a_record_takes_no_place_of_a_voter(stations, monkeypatch) 
                         peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=(0,))
                     )
                 )
-            fetched = await Exchange(voter.p2p).fetch(Assembly(large.index), known(str(peer)), 30)
+            fetched = await Exchange(voter.p2p).fetch(Assembly(large.index), always([str(peer)]), 30)
             assert fetched.digest == large.digest
             await asyncio.sleep(1.0)
             with pytest.raises(CallError, match="the turn of others"):
@@ -271,7 +263,7 @@ def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> None:
                 with suppress(CallError):  # it has begun, or is refused, and from now on nobody reads
                     await anext(stream)
             fetched = await Exchange(joiner.p2p).fetch(
-                Assembly(large.index), known(str(donor.p2p.peer_id)), 30
+                Assembly(large.index), always([str(donor.p2p.peer_id)]), 30
             )
             assert fetched.digest == large.digest
             while serving._slots._streams:  # until the last of them is dropped; the test's time is limited

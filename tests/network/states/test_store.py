@@ -13,6 +13,7 @@ from dupt_swarm.errors import NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import store as store_module
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore, numel_max
 from dupt_swarm.replica import blob as blob_module
@@ -22,6 +23,7 @@ from tests.support.tiny import tiny_manifest
 
 CHUNK = 256
 DONOR = PeerID(b"\x12\x20" + bytes(32)).to_base58()
+DONORS = always([DONOR])
 
 
 class Noting(Direct):
@@ -66,10 +68,6 @@ def altered(state: ReplicaState, *slots: int) -> ReplicaState:
     return ReplicaState(state.round, state.swarm_tokens, state.layout, anchor, state.buffers)
 
 
-async def donors() -> list[str]:
-    return [DONOR]
-
-
 async def give(state: ReplicaState) -> Exchange:
     exchange = Exchange(Direct("donor", {}))  # type: ignore[arg-type]
     exchange.publish(None, [state.blob])  # type: ignore[arg-type]
@@ -91,7 +89,7 @@ def test_a_joiner_fetches_everything(manifest) -> None:
 
     async def scenario() -> None:
         joiner = Noting(await give(state))
-        fetched = await keeper_of(manifest, joiner, told.append).fetch(state.digest, donors)
+        fetched = await keeper_of(manifest, joiner, told.append).fetch(state.digest, DONORS)
         assert fetched.digest == state.digest
         assert torch.equal(fetched.buffers["velocity"], state.buffers["velocity"])
         assert sorted(joiner.asked) == list(range(20))
@@ -109,12 +107,12 @@ def test_a_peer_that_differs_fetches_only_what_differs(manifest) -> None:
         joiner = Noting(await give(theirs))
         store = keeper_of(manifest, joiner)
         store.replace(mine)
-        fetched = await store.fetch(theirs.digest, donors)
+        fetched = await store.fetch(theirs.digest, DONORS)
         assert fetched.digest == theirs.digest
         assert sorted(joiner.asked) == [0, 1, 9]
         joiner.asked.clear()
         store.replace(before)  # mine is the previous one now
-        assert (await store.fetch(theirs.digest, donors)).digest == theirs.digest
+        assert (await store.fetch(theirs.digest, DONORS)).digest == theirs.digest
         assert joiner.asked == []
         assert mine.digest != theirs.digest == state_of(1).digest  # nothing was changed in place
 
@@ -132,14 +130,14 @@ def test_an_interrupted_download_is_gone_on_with(manifest) -> None:
         store = keeper_of(manifest, joiner)
         joiner.gives_until = 5
         with pytest.raises(NodeError, match="connection lost"):
-            await store.fetch(state.digest, donors)
+            await store.fetch(state.digest, DONORS)
         joiner.asked, joiner.gives_until = [], 5
         with pytest.raises(NodeError, match="connection lost"):
-            await store.fetch(state.digest, donors)
+            await store.fetch(state.digest, DONORS)
         assert len(set(joiner.asked)) <= 15
         donor.publish(None, [newer.blob])  # type: ignore[arg-type]
         joiner.asked, joiner.gives_until = [], 10**9
-        assert (await store.fetch(newer.digest, donors)).digest == newer.digest
+        assert (await store.fetch(newer.digest, DONORS)).digest == newer.digest
         assert 10 <= len(joiner.asked) <= 11
         joiner.asked.clear()
         assert store._unfinished is None  # its memory is free again
@@ -156,10 +154,10 @@ def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> None:
     async def scenario() -> None:
         joiner = Noting(await give(large))
         with pytest.raises(NodeError, match="641 weights, and with this manifest at most 640 are accepted"):
-            await keeper_of(manifest, joiner).fetch(large.digest, donors)
+            await keeper_of(manifest, joiner).fetch(large.digest, DONORS)
         assert joiner.asked == []
         joiner = Noting(await give(honest))
-        fetched = await keeper_of(manifest, joiner).fetch(honest.digest, donors)
+        fetched = await keeper_of(manifest, joiner).fetch(honest.digest, DONORS)
         assert fetched.layout == honest.layout
 
     run(scenario)
@@ -179,7 +177,7 @@ def test_nobody_has_it(manifest) -> None:
     async def scenario() -> None:
         joiner = Noting(await give(state_of(1)))
         with pytest.raises(NodeError, match=f"{DONOR}: the donor does not hold this blob any more"):
-            await keeper_of(manifest, joiner).fetch(state_of(2).digest, donors)
+            await keeper_of(manifest, joiner).fetch(state_of(2).digest, DONORS)
 
     run(scenario)
 
@@ -193,11 +191,11 @@ def test_a_swarm_begins_with_the_state_that_its_manifest_names(make_manifest) ->
 
     async def scenario() -> None:
         for state in (named, later):
-            fetched = await keeper_of(manifest, Noting(await give(state))).fetch(state.digest, donors)
+            fetched = await keeper_of(manifest, Noting(await give(state))).fetch(state.digest, DONORS)
             assert fetched.digest == state.digest
         joiner = Noting(await give(other))
         with pytest.raises(NodeError, match="of round 0, and not the one that the manifest names"):
-            await keeper_of(manifest, joiner).fetch(other.digest, donors)
+            await keeper_of(manifest, joiner).fetch(other.digest, DONORS)
         assert joiner.asked == []
 
     run(scenario)
