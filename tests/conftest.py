@@ -1,7 +1,9 @@
 """What all tests share: what they must not leave behind, and what they must not be silent about."""
 
+import asyncio
 import gc
 import hashlib
+import inspect
 import os
 import random
 import sys
@@ -44,6 +46,7 @@ hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")
 # pytest's workers inherit it, so that all have the same.
 SEED = os.environ.setdefault("DUPT_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
+ASYNC_SECONDS = 120.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,6 +94,16 @@ def pytest_runtestloop() -> None:
     """Tests begin."""
     leave_aside()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has an event loop of its own, and two minutes."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), ASYNC_SECONDS))
+    return True
 
 
 @pytest.fixture(autouse=True, scope="module")

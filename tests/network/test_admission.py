@@ -76,82 +76,62 @@ async def presentations(exchange: Exchange, peer, count: int) -> int:
     return len(sent)
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
-def test_each_shows_its_invitation_once(stations) -> None:
+async def test_each_shows_its_invitation_once(stations) -> None:
     """However many calls begin at once; the peer that was called may then call back."""
-
-    async def scenario() -> None:
-        async with stations(2) as [me, other]:
-            mine, theirs = await invited(me), await invited(other)
-            await connect(me.p2p, [other.address])
-            assert await presentations(mine, other, 5) == 1
-            assert await presentations(mine, other, 1) == 0
-            assert (await theirs.fetch_index(BLOB.digest, [str(me.p2p.peer_id)])).digest == BLOB.digest
-            assert me.p2p.refused == other.p2p.refused == {}
-
-    run(scenario)
+    async with stations(2) as [me, other]:
+        mine, theirs = await invited(me), await invited(other)
+        await connect(me.p2p, [other.address])
+        assert await presentations(mine, other, 5) == 1
+        assert await presentations(mine, other, 1) == 0
+        assert (await theirs.fetch_index(BLOB.digest, [str(me.p2p.peer_id)])).digest == BLOB.digest
+        assert me.p2p.refused == other.p2p.refused == {}
 
 
-def test_a_peer_that_was_started_anew_is_shown_it_again(stations) -> None:
+async def test_a_peer_that_was_started_anew_is_shown_it_again(stations) -> None:
     """A call is refused once and repeated; a stream is refused, and the next one passes."""
+    async with stations(2) as [me, other]:
+        own = token(9)
+        mine, _ = await invited(me), await invited(other, own)
+        await connect(me.p2p, [other.address])
+        assert await presentations(mine, other, 1) == 1
+        await again(other, own)
+        assert await presentations(mine, other, 1) == 1
+        assert other.p2p.refused == {"invitation": 1}
+        await again(other, own)
 
-    async def scenario() -> None:
-        async with stations(2) as [me, other]:
-            own = token(9)
-            mine, _ = await invited(me), await invited(other, own)
-            await connect(me.p2p, [other.address])
-            assert await presentations(mine, other, 1) == 1
-            await again(other, own)
-            assert await presentations(mine, other, 1) == 1
-            assert other.p2p.refused == {"invitation": 1}
-            await again(other, own)
-
-            donors = always([str(other.p2p.peer_id)])
-            index = BLOB.index
-            with pytest.raises(NodeError, match="no credential was shown"):
-                await mine.fetch(Assembly(index), donors, 10)
-            assert (await mine.fetch(Assembly(index), donors, 10)).digest == BLOB.digest
-
-    run(scenario)
+        donors = always([str(other.p2p.peer_id)])
+        index = BLOB.index
+        with pytest.raises(NodeError, match="no credential was shown"):
+            await mine.fetch(Assembly(index), donors, 10)
+        assert (await mine.fetch(Assembly(index), donors, 10)).digest == BLOB.digest
 
 
-def test_strangers_hear_hello_and_nothing_else(stations) -> None:
+async def test_strangers_hear_hello_and_nothing_else(stations) -> None:
     """Who has no invitation learns which swarm it is, and is refused all else; each refusal is counted."""
-
-    async def scenario() -> None:
-        async with stations(2) as [stranger, peer]:
-            await invited(peer)
-            exchange = Exchange(stranger.p2p)
-            await connect(stranger.p2p, [peer.address])
-            assert (await exchange.hello(str(peer.p2p.peer_id))).swarm_id == MANIFEST.swarm_id
-            with pytest.raises(CallError, match="no credential was shown") as caught:
-                await anext(exchange.links_of(str(peer.p2p.peer_id), []))
-            assert caught.value.refusal is Refusal.NOT_INVITED
-            assert peer.p2p.refused == {"invitation": 1}
-
-    run(scenario)
+    async with stations(2) as [stranger, peer]:
+        await invited(peer)
+        exchange = Exchange(stranger.p2p)
+        await connect(stranger.p2p, [peer.address])
+        assert (await exchange.hello(str(peer.p2p.peer_id))).swarm_id == MANIFEST.swarm_id
+        with pytest.raises(CallError, match="no credential was shown") as caught:
+            await anext(exchange.links_of(str(peer.p2p.peer_id), []))
+        assert caught.value.refusal is Refusal.NOT_INVITED
+        assert peer.p2p.refused == {"invitation": 1}
 
 
-def test_nobody_calls_on_who_is_not_invited(stations) -> None:
+async def test_nobody_calls_on_who_is_not_invited(stations) -> None:
     """A peer that shows nothing, or what does not count, is not asked for anything."""
-
-    async def scenario() -> None:
-        async with stations(2) as [me, impostor]:
-            mine, theirs = await invited(me), await serves(impostor)
-            await connect(me.p2p, [impostor.address])
-            with pytest.raises(CallError, match=r"protocol|handler|supported"):
-                await anext(mine.links_of(str(impostor.p2p.peer_id), []))
-            impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
-            await impostor.p2p.admission.start()
-            with pytest.raises(CallError, match="is no peer of this swarm"):
-                await anext(mine.links_of(str(impostor.p2p.peer_id), []))
-            assert me.p2p.refused == {"invitation": 1}
-            del theirs
-
-    run(scenario)
+    async with stations(2) as [me, impostor]:
+        mine, theirs = await invited(me), await serves(impostor)
+        await connect(me.p2p, [impostor.address])
+        with pytest.raises(CallError, match=r"protocol|handler|supported"):
+            await anext(mine.links_of(str(impostor.p2p.peer_id), []))
+        impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
+        await impostor.p2p.admission.start()
+        with pytest.raises(CallError, match="is no peer of this swarm"):
+            await anext(mine.links_of(str(impostor.p2p.peer_id), []))
+        assert me.p2p.refused == {"invitation": 1}
+        del theirs
 
 
 def _anybody():
@@ -173,101 +153,81 @@ def _anybody():
     return Anybody()
 
 
-def test_a_peer_that_comes_is_told_why_nobody_admits_it(stations) -> None:
+async def test_a_peer_that_comes_is_told_why_nobody_admits_it(stations) -> None:
     """When all first peers refuse it the error has the reason; when one admits it, there is none."""
-
-    async def scenario() -> None:
-        async with stations(3) as [me, one, two]:
-            own = token()
-            for peer in (one, two):
-                await invited(peer)
-            await invited(me, own)
-            await connect(me.p2p, [one.address, two.address])
-            revoked = revocations.revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id)
-            await one.p2p.admission._take(revocations.pack(revoked))
-            peers = [one.peer_id, two.peer_id]
-            await me.p2p.admission.introduce(peers)
-            with pytest.raises(
-                AdmissionError, match="does not admit this peer: the invitation has been revoked"
-            ):
-                await me.p2p.admission.introduce(peers[:1])
-            await me.p2p.admission.introduce([])
-
-    run(scenario)
+    async with stations(3) as [me, one, two]:
+        own = token()
+        for peer in (one, two):
+            await invited(peer)
+        await invited(me, own)
+        await connect(me.p2p, [one.address, two.address])
+        revoked = revocations.revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id)
+        await one.p2p.admission._take(revocations.pack(revoked))
+        peers = [one.peer_id, two.peer_id]
+        await me.p2p.admission.introduce(peers)
+        with pytest.raises(AdmissionError, match="does not admit this peer: the invitation has been revoked"):
+            await me.p2p.admission.introduce(peers[:1])
+        await me.p2p.admission.introduce([])
 
 
-def test_revocations_reach_everybody(stations, tmp_path: Path) -> None:
+async def test_revocations_reach_everybody(stations, tmp_path: Path) -> None:
     """Two machines of the organiser revoke one each: both reach all three peers, and their files."""
-
-    async def scenario() -> None:
-        async with stations(3) as [first, second, third]:
-            files = [tmp_path / name for name in ("1", "2", "3")]
-            for peer, file in zip((first, second, third), files, strict=True):
-                await invited(peer, revoked=file)
-            await connect(second.p2p, [first.address])
-            await connect(third.p2p, [second.address])
-            for peer, other in ((second, first), (third, second)):
-                await peer.p2p.admission.introduce([other.peer_id])
-            revoked = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
-            for file, each in zip((files[0], files[2]), revoked, strict=True):
-                revocations.add(file, {each: revoked[each]}, PUBLIC, MANIFEST.swarm_id)
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(peer.p2p.admission.keep_forever()) for peer in (first, second, third)
-                ]
-                async with asyncio.timeout(20):
-                    while any(revocations.load(file, PUBLIC, MANIFEST.swarm_id) != revoked for file in files):
-                        await asyncio.sleep(0.05)
-                for task in tasks:
-                    task.cancel()
-
-    run(scenario)
+    async with stations(3) as [first, second, third]:
+        files = [tmp_path / name for name in ("1", "2", "3")]
+        for peer, file in zip((first, second, third), files, strict=True):
+            await invited(peer, revoked=file)
+        await connect(second.p2p, [first.address])
+        await connect(third.p2p, [second.address])
+        for peer, other in ((second, first), (third, second)):
+            await peer.p2p.admission.introduce([other.peer_id])
+        revoked = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
+        for file, each in zip((files[0], files[2]), revoked, strict=True):
+            revocations.add(file, {each: revoked[each]}, PUBLIC, MANIFEST.swarm_id)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(peer.p2p.admission.keep_forever()) for peer in (first, second, third)]
+            async with asyncio.timeout(20):
+                while any(revocations.load(file, PUBLIC, MANIFEST.swarm_id) != revoked for file in files):
+                    await asyncio.sleep(0.05)
+            for task in tasks:
+                task.cancel()
 
 
-def test_many_revocations_at_once(stations, tmp_path: Path, monkeypatch) -> None:
+async def test_many_revocations_at_once(stations, tmp_path: Path, monkeypatch) -> None:
     """Whoever brings hundreds of them, all signed by the organiser, does not hold the event loop for long."""
     revoked = revocations.revoke((b"%8d" % each for each in range(600)), ORGANISER, MANIFEST.swarm_id)
-
-    async def scenario() -> None:
-        async with stations(2) as [me, other]:
-            for peer, file in zip((me, other), ("mine", "theirs"), strict=True):
-                await invited(peer, revoked=tmp_path / file)
-            await connect(me.p2p, [other.address])
-            await me.p2p.admission._take(revocations.pack(revoked))
-            with assert_not_held("ByInvitation.rpc_present", monkeypatch):
-                await me.p2p.admission._present_to(other.p2p.peer_id)
-            assert other.p2p.admission._guests.revoked == revoked
-            assert revocations.load(tmp_path / "theirs", PUBLIC, MANIFEST.swarm_id) == revoked
-
-    run(scenario)
+    async with stations(2) as [me, other]:
+        for peer, file in zip((me, other), ("mine", "theirs"), strict=True):
+            await invited(peer, revoked=tmp_path / file)
+        await connect(me.p2p, [other.address])
+        await me.p2p.admission._take(revocations.pack(revoked))
+        with assert_not_held("ByInvitation.rpc_present", monkeypatch):
+            await me.p2p.admission._present_to(other.p2p.peer_id)
+        assert other.p2p.admission._guests.revoked == revoked
+        assert revocations.load(tmp_path / "theirs", PUBLIC, MANIFEST.swarm_id) == revoked
 
 
-def test_only_what_the_other_lacks_is_sent(stations) -> None:
+async def test_only_what_the_other_lacks_is_sent(stations) -> None:
     """Peers that know the same revocations exchange a digest; others exchange statements once, both ways."""
+    async with stations(2) as [me, other]:
+        for peer in (me, other):
+            await invited(peer)
+        await connect(me.p2p, [other.address])
+        statements = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
+        for peer, each in zip((me, other), statements, strict=True):
+            await peer.p2p.admission._take(statements[each])
+        shown = []
+        show = me.p2p.admission._show
 
-    async def scenario() -> None:
-        async with stations(2) as [me, other]:
-            for peer in (me, other):
-                await invited(peer)
-            await connect(me.p2p, [other.address])
-            statements = revocations.revoke([b"somebody", b"another1"], ORGANISER, MANIFEST.swarm_id)
-            for peer, each in zip((me, other), statements, strict=True):
-                await peer.p2p.admission._take(statements[each])
-            shown = []
-            show = me.p2p.admission._show
+        async def noted(peer_id, revoked: bytes) -> Presented:
+            shown.append((revoked, (reply := await show(peer_id, revoked)).revoked))
+            return reply
 
-            async def noted(peer_id, revoked: bytes) -> Presented:
-                shown.append((revoked, (reply := await show(peer_id, revoked)).revoked))
-                return reply
-
-            me.p2p.admission._show = noted
-            for _ in range(2):
-                await me.p2p.admission._present_to(other.p2p.peer_id)
-            mine, theirs = statements.values()
-            assert shown == [(b"", theirs), (mine, b""), (b"", b"")]
-            assert me.p2p.admission._guests.revoked == other.p2p.admission._guests.revoked == statements
-
-    run(scenario)
+        me.p2p.admission._show = noted
+        for _ in range(2):
+            await me.p2p.admission._present_to(other.p2p.peer_id)
+        mine, theirs = statements.values()
+        assert shown == [(b"", theirs), (mine, b""), (b"", b"")]
+        assert me.p2p.admission._guests.revoked == other.p2p.admission._guests.revoked == statements
 
 
 @pytest.mark.parametrize(

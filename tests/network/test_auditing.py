@@ -228,29 +228,23 @@ def test_links_that_nobody_signed_are_not_taken(kept, keeper) -> None:
     assert links_of(kept, keeper, tell) == kept.links[:1]
 
 
-def test_a_peer_that_is_behind_computes(kept, keeper) -> None:
+async def test_a_peer_that_is_behind_computes(kept, keeper) -> None:
     """From an old state it comes to the very state that it could have fetched, and keeps the rounds."""
-
-    async def scenario() -> None:
-        async with keeper() as (exchange, donor):
-            donors = always([donor])
-            log = RoundLog(10, 1 << 20)
-            replaying = Replaying(kept.manifest, exchange, log, torch.empty, always=True)
-            wanted = kept.states[-1].digest
-            state = await replaying.replay(kept.states[0], kept.links, donors)
-            fetched = await StateStore(kept.manifest, exchange).fetch(wanted, donors)
-            assert state is not None
-            assert state.digest == fetched.digest == wanted
-            assert all(log.get(digest) is not None for digest in kept.blobs)
-            oracle = Replaying(kept.manifest, exchange, RoundLog(10, 0), torch.empty, always=False)
-            assert (
-                await oracle.replay(kept.states[0], kept.links, donors) is None
-            )  # the state has fewer bytes
-            for wrong in (replace(kept.links[2], choice=kept.links[1].choice), kept.links[0]):
-                links = [*kept.links[:2], wrong]
-                assert await replaying.replay(kept.states[0], links, donors) is None  # and is fetched
-
-    run(scenario)
+    async with keeper() as (exchange, donor):
+        donors = always([donor])
+        log = RoundLog(10, 1 << 20)
+        replaying = Replaying(kept.manifest, exchange, log, torch.empty, always=True)
+        wanted = kept.states[-1].digest
+        state = await replaying.replay(kept.states[0], kept.links, donors)
+        fetched = await StateStore(kept.manifest, exchange).fetch(wanted, donors)
+        assert state is not None
+        assert state.digest == fetched.digest == wanted
+        assert all(log.get(digest) is not None for digest in kept.blobs)
+        oracle = Replaying(kept.manifest, exchange, RoundLog(10, 0), torch.empty, always=False)
+        assert await oracle.replay(kept.states[0], kept.links, donors) is None  # the state has fewer bytes
+        for wrong in (replace(kept.links[2], choice=kept.links[1].choice), kept.links[0]):
+            links = [*kept.links[:2], wrong]
+            assert await replaying.replay(kept.states[0], links, donors) is None  # and is fetched
 
 
 def test_what_the_log_keeps(kept) -> None:

@@ -86,10 +86,6 @@ def make_peers(manifest, identities):
     return make
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
 async def claim(p2p, peer: Peer, manifest, key, digest: str, tokens: int) -> None:
     """Tell ``peer`` the record of one that claims this state."""
     await tell(
@@ -99,126 +95,108 @@ async def claim(p2p, peer: Peer, manifest, key, digest: str, tokens: int) -> Non
     )
 
 
-def test_a_joiner_trusts_the_peers_that_it_was_given(stations, manifest, make_peers, identities) -> None:
+async def test_a_joiner_trusts_the_peers_that_it_was_given(
+    stations, manifest, make_peers, identities
+) -> None:
     """The first state is that of most of the initial peers, however many others claim more."""
     now = state_of(2)
-
-    async def scenario() -> None:
-        async with (
-            stations(2, manifest) as started,
-            stranger_beside(started[0].address, identity=identities[3]) as p2p,
-        ):
-            keys = [load_identity(path) for path in identities[2:]]
-            mine, theirs = await make_peers(started)
-            await theirs.hold(now)
-            for number, key in enumerate(keys):
-                await claim(p2p, mine, manifest, key, f"{number:064x}", 1 << 40)
-            handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
-            await get_first_state(mine.store, mine.member, handshake, None, None)
-            assert mine.store.name.digest == now.digest
-            claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
-            assert sorted(claims) == [200, 1 << 40, 1 << 40]  # none of theirs was tried
-
-    run(scenario)
+    async with (
+        stations(2, manifest) as started,
+        stranger_beside(started[0].address, identity=identities[3]) as p2p,
+    ):
+        keys = [load_identity(path) for path in identities[2:]]
+        mine, theirs = await make_peers(started)
+        await theirs.hold(now)
+        for number, key in enumerate(keys):
+            await claim(p2p, mine, manifest, key, f"{number:064x}", 1 << 40)
+        handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
+        await get_first_state(mine.store, mine.member, handshake, None, None)
+        assert mine.store.name.digest == now.digest
+        claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
+        assert sorted(claims) == [200, 1 << 40, 1 << 40]  # none of theirs was tried
 
 
 @pytest.mark.parametrize("fetchable", [True, False])
-def test_a_joiner_takes_no_state_from_a_few_of_the_peers_that_it_was_given(
+async def test_a_joiner_takes_no_state_from_a_few_of_the_peers_that_it_was_given(
     stations, manifest, make_peers, monkeypatch, fetchable
 ) -> None:
     """One of three serves a state of its own: not even if what the others hold cannot be had."""
     honest, lie = state_of(2), state_of(9)
     monkeypatch.setattr(entry, "STATE_SECONDS", 3.0)
-
-    async def scenario() -> None:
-        async with stations(4, manifest) as started:
-            mine, *others = await make_peers(started)
-            for peer, state in zip(others, (lie, honest, honest), strict=True):
-                await peer.hold(state)
-            if not fetchable:
-                for peer in others[1:]:
-                    peer.exchange.publish(hello_of(honest.digest), [])
-            hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
-            joining = get_first_state(mine.store, mine.member, Handshake(hellos, manifest), None, None)
-            if fetchable:
-                assert await joining == "as most of the initial peers say"
-                assert mine.store.name.digest == honest.digest
-            else:
-                with pytest.raises(NodeError, match="could not be fetched"):
-                    await joining
-
-    run(scenario)
+    async with stations(4, manifest) as started:
+        mine, *others = await make_peers(started)
+        for peer, state in zip(others, (lie, honest, honest), strict=True):
+            await peer.hold(state)
+        if not fetchable:
+            for peer in others[1:]:
+                peer.exchange.publish(hello_of(honest.digest), [])
+        hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
+        joining = get_first_state(mine.store, mine.member, Handshake(hellos, manifest), None, None)
+        if fetchable:
+            assert await joining == "as most of the initial peers say"
+            assert mine.store.name.digest == honest.digest
+        else:
+            with pytest.raises(NodeError, match="could not be fetched"):
+                await joining
 
 
-def test_a_joiner_asks_for_others_where_the_peers_that_it_was_given_differ(
+async def test_a_joiner_asks_for_others_where_the_peers_that_it_was_given_differ(
     stations, manifest, make_peers, monkeypatch
 ) -> None:
     """Of two, none is most: it waits for the one that may be behind, and then says what helps."""
     monkeypatch.setattr(entry, "STATE_SECONDS", 3.0)
-
-    async def scenario() -> None:
-        async with stations(3, manifest) as started:
-            mine, *others = await make_peers(started)
-            for peer, state in zip(others, (state_of(9), state_of(2)), strict=True):
-                await peer.hold(state)
-            hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
-            handshake = Handshake(hellos, manifest)
-            with pytest.raises(NodeError, match="name more of them, or only those that you trust"):
-                await get_first_state(mine.store, mine.member, handshake, None, None)
-            monkeypatch.setattr(entry, "STATE_SECONDS", 60.0)
-            joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
-            await others[1].hold(state_of(9))
-            state, _ = await joining
-            assert state.digest == state_of(9).digest
-
-    run(scenario)
+    async with stations(3, manifest) as started:
+        mine, *others = await make_peers(started)
+        for peer, state in zip(others, (state_of(9), state_of(2)), strict=True):
+            await peer.hold(state)
+        hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
+        handshake = Handshake(hellos, manifest)
+        with pytest.raises(NodeError, match="name more of them, or only those that you trust"):
+            await get_first_state(mine.store, mine.member, handshake, None, None)
+        monkeypatch.setattr(entry, "STATE_SECONDS", 60.0)
+        joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
+        await others[1].hold(state_of(9))
+        state, _ = await joining
+        assert state.digest == state_of(9).digest
 
 
 @pytest.mark.parametrize("kind", ["more tokens than its index has", "a digest that nobody serves"])
-def test_a_joiner_tries_what_an_initial_peer_had_before(
+async def test_a_joiner_tries_what_an_initial_peer_had_before(
     stations, manifest, make_peers, identities, kind
 ) -> None:
     """What its record claims cannot be had; what it said when it was asked can."""
     old, now = state_of(1), state_of(2)
     digest = old.digest if "tokens" in kind else NOWHERE
     key = load_identity(identities[3])
-
-    async def scenario() -> None:
-        async with (
-            stations(2, manifest) as started,
-            stranger_beside(started[0].address, identity=identities[3]) as p2p,
-        ):
-            mine, theirs = await make_peers(started)
-            await theirs.hold(old, now)
-            await claim(p2p, mine, manifest, key, digest, 1 << 40)
-            liar = id_of(key)
-            handshake = Handshake({liar: hello_of(now.digest)}, manifest)
-            await get_first_state(mine.store, mine.member, handshake, None, None)
-            assert mine.store.name.digest == now.digest
-
-    run(scenario)
+    async with (
+        stations(2, manifest) as started,
+        stranger_beside(started[0].address, identity=identities[3]) as p2p,
+    ):
+        mine, theirs = await make_peers(started)
+        await theirs.hold(old, now)
+        await claim(p2p, mine, manifest, key, digest, 1 << 40)
+        liar = id_of(key)
+        handshake = Handshake({liar: hello_of(now.digest)}, manifest)
+        await get_first_state(mine.store, mine.member, handshake, None, None)
+        assert mine.store.name.digest == now.digest
 
 
-def test_a_joiner_does_not_believe_who_says_more_than_there_is(stations, manifest, make_peers) -> None:
+async def test_a_joiner_does_not_believe_who_says_more_than_there_is(stations, manifest, make_peers) -> None:
     """The index that arrives has other tokens: whoever claimed them is left out of the view."""
     now = state_of(2)
-
-    async def scenario() -> None:
-        async with stations(2, manifest) as started:
-            mine, theirs = await make_peers(started)
-            await theirs.hold(now)
-            theirs.member.update(RecordUpdate(swarm_tokens=1 << 40))
-            await theirs.member.publish()
-            handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
-            state, _ = await find_state(mine.store, mine.member, handshake)
-            assert state.digest == now.digest
-            assert [peer.peer_id for peer in mine.member.living] == [theirs.member.peer_id]
-            assert mine.member.view.peers == ()
-
-    run(scenario)
+    async with stations(2, manifest) as started:
+        mine, theirs = await make_peers(started)
+        await theirs.hold(now)
+        theirs.member.update(RecordUpdate(swarm_tokens=1 << 40))
+        await theirs.member.publish()
+        handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
+        state, _ = await find_state(mine.store, mine.member, handshake)
+        assert state.digest == now.digest
+        assert [peer.peer_id for peer in mine.member.living] == [theirs.member.peer_id]
+        assert mine.member.view.peers == ()
 
 
-def test_a_joiner_that_gets_nothing_believes_the_next_claim(
+async def test_a_joiner_that_gets_nothing_believes_the_next_claim(
     stations, manifest, make_peers, monkeypatch
 ) -> None:
     """Donors may be silent, or the swarm move on faster than it fetches: that is no lie."""
@@ -234,26 +212,22 @@ def test_a_joiner_that_gets_nothing_believes_the_next_claim(
             raise
 
     monkeypatch.setattr(StateStore, "fetch", noting)
-
-    async def scenario() -> None:
-        async with stations(2, manifest) as started:
-            mine, theirs = await make_peers(started)
-            await theirs.say(gone[0])
-            handshake = Handshake({theirs.member.peer_id: hello_of("")}, manifest)
-            joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
-            for state in gone:
-                await theirs.say(state)
-                while state.digest not in failed:
-                    await asyncio.sleep(0.05)
-            assert theirs.member.peer_id in [peer.peer_id for peer in mine.member.view.peers]
-            await theirs.hold(now)
-            state, _ = await joining
-            assert state.digest == now.digest
-
-    run(scenario)
+    async with stations(2, manifest) as started:
+        mine, theirs = await make_peers(started)
+        await theirs.say(gone[0])
+        handshake = Handshake({theirs.member.peer_id: hello_of("")}, manifest)
+        joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
+        for state in gone:
+            await theirs.say(state)
+            while state.digest not in failed:
+                await asyncio.sleep(0.05)
+        assert theirs.member.peer_id in [peer.peer_id for peer in mine.member.view.peers]
+        await theirs.hold(now)
+        state, _ = await joining
+        assert state.digest == now.digest
 
 
-def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
+async def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
     stations, make_manifest, make_peers
 ) -> None:
     """It takes the state of the voters that the organiser has named, if more than half of them are there."""
@@ -263,33 +237,25 @@ def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
         admission={"kind": "open", "organiser": public_hex(key)},
     )
     then, now, lie = state_of(2), state_of(3), state_of(9)
-
-    async def scenario() -> None:
-        async with stations(4, manifest) as started:
-            mine, *others = await make_peers(started, manifest)
-            for peer, state in zip(others, (now, now, lie), strict=True):
-                await peer.hold(state)
-            voters = [*(each.member.peer_id for each in others[:2]), "QmGone"]
-            said = Attestation(manifest.swarm_id, then.round, then.digest, tuple(sorted(voters))).signed(key)
-            liar = replace(hello_of(lie.digest), attestation=said)
-            handshake = Handshake({others[2].member.peer_id: liar}, manifest)
-            word = await get_first_state(mine.store, mine.member, handshake, None, None)
-            assert (mine.store.name.digest, word) == (now.digest, "as its organiser attests")
-
-    run(scenario)
+    async with stations(4, manifest) as started:
+        mine, *others = await make_peers(started, manifest)
+        for peer, state in zip(others, (now, now, lie), strict=True):
+            await peer.hold(state)
+        voters = [*(each.member.peer_id for each in others[:2]), "QmGone"]
+        said = Attestation(manifest.swarm_id, then.round, then.digest, tuple(sorted(voters))).signed(key)
+        liar = replace(hello_of(lie.digest), attestation=said)
+        handshake = Handshake({others[2].member.peer_id: liar}, manifest)
+        word = await get_first_state(mine.store, mine.member, handshake, None, None)
+        assert (mine.store.name.digest, word) == (now.digest, "as its organiser attests")
 
 
-def test_a_peer_that_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
+async def test_a_peer_that_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
     """Where no initial peer tells what it has, only what half of the oracles have is taken away."""
     honest, lie = state_of(2), state_of(9)
-
-    async def scenario() -> None:
-        async with stations(4, manifest) as started:
-            puller, *others = await make_peers(started)
-            for peer, state in zip(others, (honest, honest, lie), strict=True):
-                await peer.hold(state)
-            handshake = Handshake({"QmGone": hello_of("")}, manifest)
-            found, word = await find_state(puller.store, puller.member, handshake)
-            assert (found.digest, word) == (honest.digest, "as half of the oracles at work say")
-
-    run(scenario)
+    async with stations(4, manifest) as started:
+        puller, *others = await make_peers(started)
+        for peer, state in zip(others, (honest, honest, lie), strict=True):
+            await peer.hold(state)
+        handshake = Handshake({"QmGone": hello_of("")}, manifest)
+        found, word = await find_state(puller.store, puller.member, handshake)
+        assert (found.digest, word) == (honest.digest, "as half of the oracles at work say")

@@ -135,29 +135,25 @@ def test_a_life_without_passes_on_the_loop(
 
 
 @pytest.mark.parametrize("tables", [{}, reduced_tables()], ids=["share", "reduce"])
-def test_a_round_without_passes_on_the_loop(
+async def test_a_round_without_passes_on_the_loop(
     stations, make_manifest, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any]
 ) -> None:
     """Two peers decode, screen, average, encode, hash, and compute what follows in threads."""
     manifest = make_manifest(**tables)
-
-    async def scenario() -> None:
-        async with stations(2, manifest) as started:
-            peers, _ = await open_deciders(manifest, started, NUMEL)
-            brought = [encoded(torch.full((NUMEL,), value), manifest) for value in (1.0, 3.0)]
-            try:
-                with Passes(monkeypatch) as passes:
-                    ending = (peer.deciding.end(each, 10) for peer, each in zip(peers, brought, strict=True))
-                    ended = await asyncio.gather(*ending)
-                # Each checks what it is given, a chunk of a MiB at most, however large the vector is.
-                assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
-                assert passes.elsewhere >= 2
-                found = [each for each in ended if each is not None]
-                [link] = {each.link for each in found}
-                assert [each.computed and each.computed.after.digest for each in found] == [link.after] * 2
-                assert set(link.choice.makers) == {peer.peer_id for peer in peers}
-            finally:
-                for peer in peers:
-                    await peer.close()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(2, manifest) as started:
+        peers, _ = await open_deciders(manifest, started, NUMEL)
+        brought = [encoded(torch.full((NUMEL,), value), manifest) for value in (1.0, 3.0)]
+        try:
+            with Passes(monkeypatch) as passes:
+                ending = (peer.deciding.end(each, 10) for peer, each in zip(peers, brought, strict=True))
+                ended = await asyncio.gather(*ending)
+            # Each checks what it is given, a chunk of a MiB at most, however large the vector is.
+            assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
+            assert passes.elsewhere >= 2
+            found = [each for each in ended if each is not None]
+            [link] = {each.link for each in found}
+            assert [each.computed and each.computed.after.digest for each in found] == [link.after] * 2
+            assert set(link.choice.makers) == {peer.peer_id for peer in peers}
+        finally:
+            for peer in peers:
+                await peer.close()

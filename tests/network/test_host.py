@@ -3,7 +3,7 @@ import asyncio
 from dupt_swarm.network.host import background, end
 
 
-def test_background_work_ends_with_the_block() -> None:
+async def test_background_work_ends_with_the_block() -> None:
     """The work runs while the block lasts, and is cancelled when it is left."""
     ended: list[str] = []
 
@@ -13,13 +13,10 @@ def test_background_work_ends_with_the_block() -> None:
         finally:
             ended.append("ended")
 
-    async def scenario() -> None:
-        async with background(work()):
-            await asyncio.sleep(0)
-            assert ended == []
-        assert ended == ["ended"]
-
-    asyncio.run(scenario())
+    async with background(work()):
+        await asyncio.sleep(0)
+        assert ended == []
+    assert ended == ["ended"]
 
 
 def test_a_failure_is_in_the_log_and_ends_nothing_else(caplog) -> None:
@@ -37,7 +34,7 @@ def test_a_failure_is_in_the_log_and_ends_nothing_else(caplog) -> None:
     assert "ZeroDivisionError: of the work" in caplog.text
 
 
-def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch) -> None:
+async def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch) -> None:
     """A library that ignores a cancellation does not keep the rest from being closed."""
     monkeypatch.setattr("dupt_swarm.network.host.CANCEL_SECONDS", 0.05)
     release = asyncio.Event()
@@ -49,13 +46,10 @@ def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch) -> No
             except asyncio.CancelledError:
                 continue
 
-    async def scenario() -> None:
-        async with background(work()):
-            await asyncio.sleep(0)
-        assert not release.is_set()
-        release.set()
-
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    async with background(work()):
+        await asyncio.sleep(0)
+    assert not release.is_set()
+    release.set()
 
 
 def test_what_does_not_end_is_left_behind(monkeypatch, caplog) -> None:

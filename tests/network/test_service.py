@@ -122,30 +122,22 @@ def run(scenario: Callable[[], Any]) -> None:
 @pytest.mark.parametrize(
     "command", [ReadView(), Adopt(NOWHERE), Save(Path("x")), CancelRound(), Publish(RecordUpdate())]
 )
-def test_commands_before_joining(command: Command[Any], parent: Callable[..., Any]) -> None:
+async def test_commands_before_joining(command: Command[Any], parent: Callable[..., Any]) -> None:
     """What takes a swarm is refused before there is one."""
-
-    async def scenario() -> None:
-        async with parent("a") as one:
-            with pytest.raises(NodeError, match="has not joined"):
-                await one.call(command)
-
-    run(scenario)
+    async with parent("a") as one:
+        with pytest.raises(NodeError, match="has not joined"):
+            await one.call(command)
 
 
-def test_unknown_command(parent: Callable[..., Any]) -> None:
+async def test_unknown_command(parent: Callable[..., Any]) -> None:
     """What the process itself must do is no command of the service."""
-
-    async def scenario() -> None:
-        async with parent("a") as one:
-            with pytest.raises(TypeError, match="not a command"):
-                await one.call(Close())
-
-    run(scenario)
+    async with parent("a") as one:
+        with pytest.raises(TypeError, match="not a command"):
+            await one.call(Close())
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_the_life_of_a_first_oracle(
+async def test_the_life_of_a_first_oracle(
     first_peer: NodeSettings,
     state: ReplicaState,
     manifest: Manifest,
@@ -153,63 +145,53 @@ def test_the_life_of_a_first_oracle(
     tmp_path: Path,
 ) -> None:
     """It holds its state in the shared memory, ends a round alone, saves, and leaves nothing running."""
-
-    async def scenario() -> None:
-        async with parent("a") as one:
-            joined = await one.join(replace(first_peer, role="oracle"))
-            assert joined.state == StateName(0, 0, state.digest)
-            assert joined.tokenizer == TOKENIZER
-            await one.call(Publish(RecordUpdate(state="training"), now=True))
-            assert joined.host_maddrs != LOOPBACK  # the port that was free
-            memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
-            assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
-            size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
-            result = await one.call(EndRound(joined.state, size, 64))
-            assert (result.reason, result.tokens, result.mates) == (None, 64, ())
-            after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
-            assert after is not None
-            assert result.state == StateName(1, 64, after.digest)
-            late = await one.call(EndRound(joined.state, size, 64))
-            assert (late.state, late.reason) == (None, "stale")
-            assert CatchingUp(fetching=False, newer=result.state) in one.told
-            assert await one.call(Save(tmp_path / "saved")) == result.state
-            assert load_state(tmp_path / "saved").digest == result.state.digest
-            assert await one.call(Adopt(joined.state)) == Adopted(result.state, {joined.peer_id: 64})
-            await one.call(Publish(RecordUpdate(loss=2.5), now=True))
-            reached = [(joined.peer_id, 1)]
-            # Until the record of the new state is stored, the one before is found.
-            while [
-                (peer.peer_id, peer.record.round) for peer in (await one.call(ReadView())).peers
-            ] != reached:
-                await asyncio.sleep(0.05)
-        assert daemons() == []
-
-    run(scenario)
+    async with parent("a") as one:
+        joined = await one.join(replace(first_peer, role="oracle"))
+        assert joined.state == StateName(0, 0, state.digest)
+        assert joined.tokenizer == TOKENIZER
+        await one.call(Publish(RecordUpdate(state="training"), now=True))
+        assert joined.host_maddrs != LOOPBACK  # the port that was free
+        memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
+        assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
+        size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
+        result = await one.call(EndRound(joined.state, size, 64))
+        assert (result.reason, result.tokens, result.mates) == (None, 64, ())
+        after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
+        assert after is not None
+        assert result.state == StateName(1, 64, after.digest)
+        late = await one.call(EndRound(joined.state, size, 64))
+        assert (late.state, late.reason) == (None, "stale")
+        assert CatchingUp(fetching=False, newer=result.state) in one.told
+        assert await one.call(Save(tmp_path / "saved")) == result.state
+        assert load_state(tmp_path / "saved").digest == result.state.digest
+        assert await one.call(Adopt(joined.state)) == Adopted(result.state, {joined.peer_id: 64})
+        await one.call(Publish(RecordUpdate(loss=2.5), now=True))
+        reached = [(joined.peer_id, 1)]
+        # Until the record of the new state is stored, the one before is found.
+        while [(peer.peer_id, peer.record.round) for peer in (await one.call(ReadView())).peers] != reached:
+            await asyncio.sleep(0.05)
+    assert daemons() == []
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_an_observer(first_peer: NodeSettings, manifest: Manifest, parent: Callable[..., Any]) -> None:
+async def test_an_observer(first_peer: NodeSettings, manifest: Manifest, parent: Callable[..., Any]) -> None:
     """An observer finds manifest and records, and says so when it has lost everybody."""
-
-    async def scenario() -> None:
-        async with parent("a") as one, parent("b") as other:
-            joined = await one.join(first_peer)
-            assert await other.call(Discover(joined.addresses, "")) == manifest.canonical_bytes()
-            checkup = await other.call(Check(NodeSettings("oracle", initial_peers=joined.addresses)))
-            assert [answer.problem for answer in checkup.answers.values()] == [""]
-            seen = await other.join(NodeSettings("observer", initial_peers=joined.addresses))
-            assert (seen.manifest, seen.state, seen.addresses) == (manifest.canonical_bytes(), None, ())
-            while not (await other.call(ReadView())).peers:
+    async with parent("a") as one, parent("b") as other:
+        joined = await one.join(first_peer)
+        assert await other.call(Discover(joined.addresses, "")) == manifest.canonical_bytes()
+        checkup = await other.call(Check(NodeSettings("oracle", initial_peers=joined.addresses)))
+        assert [answer.problem for answer in checkup.answers.values()] == [""]
+        seen = await other.join(NodeSettings("observer", initial_peers=joined.addresses))
+        assert (seen.manifest, seen.state, seen.addresses) == (manifest.canonical_bytes(), None, ())
+        while not (await other.call(ReadView())).peers:
+            await asyncio.sleep(0.05)
+        with pytest.raises(NodeError, match="takes no part"):
+            await other.call(Adopt(NOWHERE))
+        await one.service.close()
+        with pytest.raises(NodeError, match="no peer of the swarm can be reached"):
+            while True:
+                await other.call(ReadView())
                 await asyncio.sleep(0.05)
-            with pytest.raises(NodeError, match="takes no part"):
-                await other.call(Adopt(NOWHERE))
-            await one.service.close()
-            with pytest.raises(NodeError, match="no peer of the swarm can be reached"):
-                while True:
-                    await other.call(ReadView())
-                    await asyncio.sleep(0.05)
-
-    run(scenario)
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -236,37 +218,29 @@ def test_a_new_process_goes_on(
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_join_that_fails_closes_what_it_started(
+async def test_a_join_that_fails_closes_what_it_started(
     first_peer: NodeSettings, parent: Callable[..., Any]
 ) -> None:
     """When nobody answers or the tokenizer is another, no daemon is left, and one may try again."""
-
-    async def scenario() -> None:
-        async with parent("a") as one:
-            with pytest.raises(UnreachableError):
-                await one.join(NodeSettings("oracle", initial_peers=(NOBODY,), host_maddrs=LOOPBACK))
-            assert daemons() == []
-            with pytest.raises(ManifestError, match="tokenizer"):
-                await one.join(replace(first_peer, tokenizer=b"another"))
-            assert daemons() == []
-            assert (await one.join(first_peer)).state is not None
-
-    run(scenario)
+    async with parent("a") as one:
+        with pytest.raises(UnreachableError):
+            await one.join(NodeSettings("oracle", initial_peers=(NOBODY,), host_maddrs=LOOPBACK))
+        assert daemons() == []
+        with pytest.raises(ManifestError, match="tokenizer"):
+            await one.join(replace(first_peer, tokenizer=b"another"))
+        assert daemons() == []
+        assert (await one.join(first_peer)).state is not None
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_dead_daemon_ends_the_node(
+async def test_a_dead_daemon_ends_the_node(
     first_peer: NodeSettings, parent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node whose daemon was killed gives up, so that its parent starts another."""
     monkeypatch.setattr("dupt_swarm.network.p2p.daemon.PROBE_SECONDS", 0.1)
-
-    async def scenario() -> None:
-        async with parent("a") as one:
-            await one.join(first_peer)
-            assert not one.gave_up.is_set()
-            [daemon] = daemons()
-            daemon.kill()
-            await one.gave_up.wait()
-
-    run(scenario)
+    async with parent("a") as one:
+        await one.join(first_peer)
+        assert not one.gave_up.is_set()
+        [daemon] = daemons()
+        daemon.kill()
+        await one.gave_up.wait()

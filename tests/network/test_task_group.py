@@ -27,7 +27,7 @@ async def at_work(held: Large, *, waits: bool) -> None:
 @pytest.mark.usefixtures("no_garbage_collected")
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("within", [True, False])
-def test_nothing_stays_of_a_cancelled_group(waits: bool, within: bool) -> None:
+async def test_nothing_stays_of_a_cancelled_group(waits: bool, within: bool) -> None:
     """What it had is gone as soon as nobody refers to it, also where it was a task of another group."""
 
     async def cancel(held: Large) -> None:
@@ -43,31 +43,25 @@ def test_nothing_stays_of_a_cancelled_group(waits: bool, within: bool) -> None:
             await asyncio.sleep(0.01)
             work.cancel()
 
-    async def scenario() -> None:
-        held = Large()
-        gone = weakref.ref(held)
-        await (cancel_within if within else cancel)(held)
-        del held
-        await asyncio.sleep(0.01)
-        assert gone() is None
-
-    asyncio.run(scenario())
+    held = Large()
+    gone = weakref.ref(held)
+    await (cancel_within if within else cancel)(held)
+    del held
+    await asyncio.sleep(0.01)
+    assert gone() is None
 
 
-def test_it_fails_as_any_group_does() -> None:
+async def test_it_fails_as_any_group_does() -> None:
     """An error of a task ends the others, and comes with where it came from."""
 
     async def fail() -> None:
         raise ValueError("no")
 
-    async def scenario() -> None:
-        other = None
-        with pytest.raises(ExceptionGroup) as caught:
-            async with TaskGroup() as tasks:
-                other = tasks.create_task(asyncio.sleep(60))
-                tasks.create_task(fail())
-        [error] = caught.value.exceptions
-        assert isinstance(error, ValueError) and error.__traceback__ is not None
-        assert other is not None and other.cancelled()
-
-    asyncio.run(scenario())
+    other = None
+    with pytest.raises(ExceptionGroup) as caught:
+        async with TaskGroup() as tasks:
+            other = tasks.create_task(asyncio.sleep(60))
+            tasks.create_task(fail())
+    [error] = caught.value.exceptions
+    assert isinstance(error, ValueError) and error.__traceback__ is not None
+    assert other is not None and other.cancelled()

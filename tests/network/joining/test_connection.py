@@ -1,6 +1,5 @@
 """Whom a newcomer hears of those that it was told to ask: real daemons on loopback."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def token() -> Token:
 
 @pytest.mark.parametrize("others", [("admitted", "revoked", "silent"), ("revoked", "silent")])
 @pytest.mark.parametrize("alone", [False, True])
-def test_a_peer_that_is_not_admitted_has_no_say(
+async def test_a_peer_that_is_not_admitted_has_no_say(
     stations, tmp_path: Path, others: tuple[str, ...], alone
 ) -> None:
     """Also where it has answered: its hello needs no invitation. Where that leaves nobody, we go on alone."""
@@ -40,23 +39,19 @@ def test_a_peer_that_is_not_admitted_has_no_say(
     revocations.add(list_of_revoked, ended, ORGANISER.public_key().public_bytes_raw(), MANIFEST.swarm_id)
     tokens = {"admitted": token(), "revoked": revoked}
     hello = Hello("0", MANIFEST.swarm_id, "{}", "", "0" * 64)
-
-    async def scenario() -> None:
-        async with stations(1 + len(others)) as [me, *rest]:
-            for kind, peer in zip(others, rest, strict=True):
-                if kind in tokens:
-                    own = NodeSettings("oracle", invitation=str(tokens[kind]))
-                    peer.p2p.admission = build_admission(peer.p2p, own, MANIFEST)
-                    await peer.p2p.admission.start()
-            await connect(me.p2p, [peer.address for peer in rest])
-            ids = {kind: str(peer.p2p.peer_id) for kind, peer in zip(others, rest, strict=True)}
-            mine = NodeSettings("oracle", invitation=str(token()), revoked=list_of_revoked)
-            handshake = Handshake(dict.fromkeys(ids.values(), hello), MANIFEST)
-            if "admitted" not in ids and not alone:
-                with pytest.raises(AdmissionError, match=r"no initial peer has shown .* or name others"):
-                    await _come_in(me.p2p, mine, handshake, alone=alone)
-                return
-            heard = await _come_in(me.p2p, mine, handshake, alone=alone)
-            assert heard.peer_ids == [ids[kind] for kind in others if kind == "admitted"]
-
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    async with stations(1 + len(others)) as [me, *rest]:
+        for kind, peer in zip(others, rest, strict=True):
+            if kind in tokens:
+                own = NodeSettings("oracle", invitation=str(tokens[kind]))
+                peer.p2p.admission = build_admission(peer.p2p, own, MANIFEST)
+                await peer.p2p.admission.start()
+        await connect(me.p2p, [peer.address for peer in rest])
+        ids = {kind: str(peer.p2p.peer_id) for kind, peer in zip(others, rest, strict=True)}
+        mine = NodeSettings("oracle", invitation=str(token()), revoked=list_of_revoked)
+        handshake = Handshake(dict.fromkeys(ids.values(), hello), MANIFEST)
+        if "admitted" not in ids and not alone:
+            with pytest.raises(AdmissionError, match=r"no initial peer has shown .* or name others"):
+                await _come_in(me.p2p, mine, handshake, alone=alone)
+            return
+        heard = await _come_in(me.p2p, mine, handshake, alone=alone)
+        assert heard.peer_ids == [ids[kind] for kind in others if kind == "admitted"]

@@ -186,58 +186,46 @@ def test_memory_is_bounded(calls, monkeypatch) -> None:
     )
 
 
-def test_proved_addresses(stations, make_peer) -> None:
+async def test_proved_addresses(stations, make_peer) -> None:
     """Where a peer was met is proved, what it or another peer says besides is not."""
-
-    async def scenario() -> None:
-        async with stations(2) as [own, other]:
-            dialler = Dialler(own.p2p)
-            address = Address.parse(other.address)
-            assert await dialler.connected() == frozenset()
-            assert not dialler.is_proved(address)
-            assert await dialler.dial(address) == ""
-            assert dialler.is_proved(address) and dialler.may(address)
-            assert not dialler.is_proved(Address(address.way, NOBODY_ID))
-            assert await dialler.connected() == {address.peer_id}
-            liar = make_peer(NOBODY_ID, addresses=(address.way,))
-            braggart = make_peer(address.peer_id, addresses=(address.way, "/ip4/8.8.8.8/tcp/1"))
-            [met] = dialler.proved(View(0.0, (liar, braggart))).peers
-            assert (met.peer_id, met.record.addresses) == (address.peer_id, (address.way,))
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(2) as [own, other]:
+        dialler = Dialler(own.p2p)
+        address = Address.parse(other.address)
+        assert await dialler.connected() == frozenset()
+        assert not dialler.is_proved(address)
+        assert await dialler.dial(address) == ""
+        assert dialler.is_proved(address) and dialler.may(address)
+        assert not dialler.is_proved(Address(address.way, NOBODY_ID))
+        assert await dialler.connected() == {address.peer_id}
+        liar = make_peer(NOBODY_ID, addresses=(address.way,))
+        braggart = make_peer(address.peer_id, addresses=(address.way, "/ip4/8.8.8.8/tcp/1"))
+        [met] = dialler.proved(View(0.0, (liar, braggart))).peers
+        assert (met.peer_id, met.record.addresses) == (address.peer_id, (address.way,))
 
 
-def test_a_peer_that_calls_meanwhile_proves_nothing(stations) -> None:
+async def test_a_peer_that_calls_meanwhile_proves_nothing(stations) -> None:
     """A dial succeeds at once if the peer is connected already: that says nothing of the address."""
-
-    async def scenario() -> None:
-        async with stations(2) as [own, other]:
-            dialler = Dialler(own.p2p)
-            bystander = Address("/ip4/127.0.0.2/tcp/9", str(other.p2p.peer_id))
-            assert await dialler.connected() == frozenset()
-            assert await dial(other.p2p, own.address) == ""
-            assert await dialler.dial(bystander) == ""
-            assert not dialler.is_proved(bystander) and not dialler.may(bystander)
-            other_port = Address("/ip4/127.0.0.1/tcp/9", str(other.p2p.peer_id))
-            for _ in range(TOLERATED_AT_HOST + 1):
-                assert await dialler.dial(other_port) == ""
-                assert not dialler.may(other_port)
-                other_port = other_port.with_port(other_port.port + 1)
-            assert dialler.is_proved(other_port) and not dialler.may(other_port)
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(2) as [own, other]:
+        dialler = Dialler(own.p2p)
+        bystander = Address("/ip4/127.0.0.2/tcp/9", str(other.p2p.peer_id))
+        assert await dialler.connected() == frozenset()
+        assert await dial(other.p2p, own.address) == ""
+        assert await dialler.dial(bystander) == ""
+        assert not dialler.is_proved(bystander) and not dialler.may(bystander)
+        other_port = Address("/ip4/127.0.0.1/tcp/9", str(other.p2p.peer_id))
+        for _ in range(TOLERATED_AT_HOST + 1):
+            assert await dialler.dial(other_port) == ""
+            assert not dialler.may(other_port)
+            other_port = other_port.with_port(other_port.port + 1)
+        assert dialler.is_proved(other_port) and not dialler.may(other_port)
 
 
-def test_what_the_operator_named(stations) -> None:
+async def test_what_the_operator_named(stations) -> None:
     """It is dialled whenever that is wanted, and counts as proved: a name too."""
-
-    async def scenario() -> None:
-        async with stations(1) as [own]:
-            named = Address.parse(NOBODY)
-            dialler = Dialler(own.p2p, [NOBODY, f"/dns4/localhost/tcp/9/p2p/{NOBODY_ID}"])
-            for _ in range(3):
-                assert await dialler.dial_named(named)  # libp2p itself may wait for a moment
-            assert dialler.may(Address("/dns4/localhost/tcp/9", NOBODY_ID))
-            assert not dialler.may(Address("/dns4/localhost.local/tcp/9", NOBODY_ID))
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(1) as [own]:
+        named = Address.parse(NOBODY)
+        dialler = Dialler(own.p2p, [NOBODY, f"/dns4/localhost/tcp/9/p2p/{NOBODY_ID}"])
+        for _ in range(3):
+            assert await dialler.dial_named(named)  # libp2p itself may wait for a moment
+        assert dialler.may(Address("/dns4/localhost/tcp/9", NOBODY_ID))
+        assert not dialler.may(Address("/dns4/localhost.local/tcp/9", NOBODY_ID))

@@ -69,20 +69,16 @@ def test_a_router_that_refuses_its_own_address(make_peer) -> None:
     assert not suspected(Outcomes({outside: None}), peer)
 
 
-def test_invented_peers_take_no_place_of_those_met(stations, make_peer) -> None:
+async def test_invented_peers_take_no_place_of_those_met(stations, make_peer) -> None:
     """However many records there are of peers that never were, a peer that was met is called at once."""
-
-    async def scenario() -> None:
-        async with stations(1) as [own]:
-            member = Member(str(own.p2p.peer_id))
-            ways = [f"/ip4/127.0.0.{2 + number}/tcp/9" for number in range(2 * CALLED_AT_ONCE)]
-            nobodies = [make_peer(invented(number), addresses=(way,)) for number, way in enumerate(ways)]
-            met = make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",))
-            dialler = Dialler(own.p2p, [NOBODYS_ADDRESS])
-            await FailureDetector(dialler, member).feel(View(0.0, (*nobodies, met)))  # type: ignore[arg-type]
-            assert NOBODY in member.suspected and len(member.suspected) == CALLED_AT_ONCE
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(1) as [own]:
+        member = Member(str(own.p2p.peer_id))
+        ways = [f"/ip4/127.0.0.{2 + number}/tcp/9" for number in range(2 * CALLED_AT_ONCE)]
+        nobodies = [make_peer(invented(number), addresses=(way,)) for number, way in enumerate(ways)]
+        met = make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",))
+        dialler = Dialler(own.p2p, [NOBODYS_ADDRESS])
+        await FailureDetector(dialler, member).feel(View(0.0, (*nobodies, met)))  # type: ignore[arg-type]
+        assert NOBODY in member.suspected and len(member.suspected) == CALLED_AT_ONCE
 
 
 def test_everybody_has_a_turn(make_peer) -> None:
@@ -96,45 +92,37 @@ def test_everybody_has_a_turn(make_peer) -> None:
     assert dialler.asked == set(ways)
 
 
-def test_a_peer_that_refuses_calls_is_suspected(stations, make_peer) -> None:
+async def test_a_peer_that_refuses_calls_is_suspected(stations, make_peer) -> None:
     """A peer whose port refuses calls is dead; one that answers or tells no address is not."""
+    async with stations(2) as [own, other]:
+        member = Member(str(own.p2p.peer_id))
+        way, _, other_id = other.address.rpartition("/p2p/")
+        view = View(
+            0.0,
+            (
+                make_peer(member.peer_id),
+                make_peer(other_id, addresses=(way,)),
+                make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",)),
+                make_peer(SOMEBODY),
+            ),
+        )
+        pulse = FailureDetector(Dialler(own.p2p), member)  # type: ignore[arg-type]
+        await pulse.feel(view)
+        assert member.suspected == [NOBODY]
+        assert other_id in {str(peer.peer_id) for peer in await own.p2p.list_peers()}
 
-    async def scenario() -> None:
-        async with stations(2) as [own, other]:
-            member = Member(str(own.p2p.peer_id))
-            way, _, other_id = other.address.rpartition("/p2p/")
-            view = View(
-                0.0,
-                (
-                    make_peer(member.peer_id),
-                    make_peer(other_id, addresses=(way,)),
-                    make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",)),
-                    make_peer(SOMEBODY),
-                ),
-            )
-            pulse = FailureDetector(Dialler(own.p2p), member)  # type: ignore[arg-type]
+
+async def test_nobody_is_called_all_the_time(stations, make_peer) -> None:
+    """Who was called a moment ago is left alone for a while."""
+    async with stations(1) as [own]:
+        member, now = Member(str(own.p2p.peer_id)), [1000.0]
+        view = View(0.0, (make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",)),))
+        address = Address("/ip4/127.0.0.1/tcp/9", NOBODY)
+        dialler = Dialler(own.p2p, clock=lambda: now[0])
+        pulse = FailureDetector(dialler, member)  # type: ignore[arg-type]
+        for _ in range(3):
             await pulse.feel(view)
             assert member.suspected == [NOBODY]
-            assert other_id in {str(peer.peer_id) for peer in await own.p2p.list_peers()}
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_nobody_is_called_all_the_time(stations, make_peer) -> None:
-    """Who was called a moment ago is left alone for a while."""
-
-    async def scenario() -> None:
-        async with stations(1) as [own]:
-            member, now = Member(str(own.p2p.peer_id)), [1000.0]
-            view = View(0.0, (make_peer(NOBODY, addresses=("/ip4/127.0.0.1/tcp/9",)),))
-            address = Address("/ip4/127.0.0.1/tcp/9", NOBODY)
-            dialler = Dialler(own.p2p, clock=lambda: now[0])
-            pulse = FailureDetector(dialler, member)  # type: ignore[arg-type]
-            for _ in range(3):
-                await pulse.feel(view)
-                assert member.suspected == [NOBODY]
-                assert not dialler.may(address)
-            now[0] += AGAIN_SECONDS
-            assert dialler.may(address)
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+            assert not dialler.may(address)
+        now[0] += AGAIN_SECONDS
+        assert dialler.may(address)

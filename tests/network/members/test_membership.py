@@ -138,17 +138,13 @@ def test_which_peers_are_coming(with_member, make_peer) -> None:
     with_member(check, [])
 
 
-def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, identities, make_peer) -> None:
+async def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, identities, make_peer) -> None:
     """Before its first record nobody can be behind."""
-
-    async def scenario() -> None:
-        manifest = make_manifest()
-        async with stations(1, manifest) as [peer]:
-            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-            see(member, make_peer("one"))
-            assert member.coming == frozenset()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    manifest = make_manifest()
+    async with stations(1, manifest) as [peer]:
+        member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+        see(member, make_peer("one"))
+        assert member.coming == frozenset()
 
 
 def test_which_peers_are_gone_and_which_cannot_be_called(

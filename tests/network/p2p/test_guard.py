@@ -29,14 +29,10 @@ async def requests() -> AsyncIterator[BytesValue]:
         yield BytesValue()
 
 
-def test_a_stream_that_is_open_at_the_end(stations, make_manifest) -> None:
+async def test_a_stream_that_is_open_at_the_end(stations, make_manifest) -> None:
     """It ends with the node, and nothing complains of it."""
-
-    async def scenario() -> None:
-        async with stations(2, make_manifest()) as (server, client):
-            await Busy().add_p2p_handlers(server.p2p)
-            replies = await Busy.get_stub(client.p2p, server.p2p.peer_id).rpc_read(requests())
-            async with background(anext(replies)):
-                await asyncio.sleep(1.0)
-
-    asyncio.run(scenario())
+    async with stations(2, make_manifest()) as (server, client):
+        await Busy().add_p2p_handlers(server.p2p)
+        replies = await Busy.get_stub(client.p2p, server.p2p.peer_id).rpc_read(requests())
+        async with background(anext(replies)):
+            await asyncio.sleep(1.0)

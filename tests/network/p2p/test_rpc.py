@@ -103,52 +103,40 @@ def test_protobuf_that_is_none(stations, caplog) -> None:
     assert caplog.text == ""
 
 
-def test_a_method_that_nobody_has_declared(stations) -> None:
+async def test_a_method_that_nobody_has_declared(stations) -> None:
     """It can neither be served nor called, so none passes the gate unmeasured."""
-
-    async def scenario() -> None:
-        async with stations(1) as [server]:
-            with pytest.raises(LookupError, match="declare this method"):
-                await server.p2p.add_protobuf_handler("Erring.rpc_new", print, dht_pb2.PingRequest)
-            with pytest.raises(LookupError, match="declare this method"):
-                await server.p2p.call_protobuf_handler(
-                    server.p2p.peer_id, "Erring.rpc_new", dht_pb2.PingRequest(), dht_pb2.PingResponse
-                )
-
-    run(scenario)
+    async with stations(1) as [server]:
+        with pytest.raises(LookupError, match="declare this method"):
+            await server.p2p.add_protobuf_handler("Erring.rpc_new", print, dht_pb2.PingRequest)
+        with pytest.raises(LookupError, match="declare this method"):
+            await server.p2p.call_protobuf_handler(
+                server.p2p.peer_id, "Erring.rpc_new", dht_pb2.PingRequest(), dht_pb2.PingResponse
+            )
 
 
-def test_mates_come_first(stations) -> None:
+async def test_mates_come_first(stations) -> None:
     """Peers that are ending a round with this one get what they ask for before others do."""
-
-    async def scenario() -> None:
-        async with stations(2) as (server, client):
-            await server.p2p.serve(Erring())
-            await connect(client.p2p, [server.address])
-            server.p2p.bandwidth.upload = upload = NotingBucket(1e9)
-            request = Raw(b'{"number":1}')
-            for mates in ({"somebody"}, {client.peer_id}):
-                server.p2p.limits.mates = mates
-                await client.p2p.call(server.peer_id, Erring.rpc_blames, request)
-            assert upload.passed == [(13, False), (13, True)]
-
-    run(scenario)
+    async with stations(2) as (server, client):
+        await server.p2p.serve(Erring())
+        await connect(client.p2p, [server.address])
+        server.p2p.bandwidth.upload = upload = NotingBucket(1e9)
+        request = Raw(b'{"number":1}')
+        for mates in ({"somebody"}, {client.peer_id}):
+            server.p2p.limits.mates = mates
+            await client.p2p.call(server.peer_id, Erring.rpc_blames, request)
+        assert upload.passed == [(13, False), (13, True)]
 
 
-def test_refusals_are_paid_for(stations) -> None:
+async def test_refusals_are_paid_for(stations) -> None:
     """They count as sent, and while no upload is left nothing is said, which is `LATER` to who asked."""
-
-    async def scenario() -> None:
-        async with stations(1) as [server], stranger_beside(server.address) as stranger:
-            await server.p2p.serve(Erring())
-            method = Erring.rpc_blames.name
-            answer = await call_raw(stranger, server.address, method, b"x")
-            assert answer == bytes([Refusal.MALFORMED]) + b"malformed"
-            assert server.p2p.counts.sent == len(answer)
-            server.p2p.bandwidth.upload = TokenBucket(1.0, clock=lambda: 0.0)
-            assert await call_raw(stranger, server.address, method, b"x") == answer
-            assert await call_raw(stranger, server.address, method, b"x") == b""
-            assert server.p2p.counts.sent == 2 * len(answer)
-            assert CallError.read(b"").refusal is Refusal.LATER
-
-    run(scenario)
+    async with stations(1) as [server], stranger_beside(server.address) as stranger:
+        await server.p2p.serve(Erring())
+        method = Erring.rpc_blames.name
+        answer = await call_raw(stranger, server.address, method, b"x")
+        assert answer == bytes([Refusal.MALFORMED]) + b"malformed"
+        assert server.p2p.counts.sent == len(answer)
+        server.p2p.bandwidth.upload = TokenBucket(1.0, clock=lambda: 0.0)
+        assert await call_raw(stranger, server.address, method, b"x") == answer
+        assert await call_raw(stranger, server.address, method, b"x") == b""
+        assert server.p2p.counts.sent == 2 * len(answer)
+        assert CallError.read(b"").refusal is Refusal.LATER

@@ -48,30 +48,26 @@ def ask(servicer: DialBack, *addresses: object) -> DialAnswer:
     return DialAnswer.read(asyncio.run(servicer.rpc_dial_back(request, str(CALLER))).pack())
 
 
-def test_dial_back(stations) -> None:
+async def test_dial_back(stations) -> None:
     """A peer that listens where it says is called there; a port on which nobody listens is told."""
-
-    async def scenario() -> None:
-        async with stations(2) as [one, two]:
-            await connect(two.p2p, [one.address])
-            relay = "/ip4/192.0.2.1/tcp/1/p2p/QmRe1ay"
-            await DialBack(one.p2p, lambda: [relay]).start()
-            own, _, _ = two.address.rpartition("/p2p/")
-            unspecified = own.replace("127.0.0.1", "0.0.0.0")
-            closed, udp = "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1"
-            answer = await ask_to_dial(two.p2p, one.p2p.peer_id, [own, unspecified, closed, udp])
-            assert (answer.observed, answer.relays) == ("127.0.0.1", (relay,))
-            assert answer.reasons == {
-                own: "",
-                unspecified: "",
-                closed: "Connect call failed ('127.0.0.1', 1)",
-                udp: "not checked: only TCP is",
-            }
-            with pytest.raises(CallError) as caught:
-                await ask_to_dial(one.p2p, two.p2p.peer_id, [])
-            assert caught.value.refusal is Refusal.UNREACHABLE
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(2) as [one, two]:
+        await connect(two.p2p, [one.address])
+        relay = "/ip4/192.0.2.1/tcp/1/p2p/QmRe1ay"
+        await DialBack(one.p2p, lambda: [relay]).start()
+        own, _, _ = two.address.rpartition("/p2p/")
+        unspecified = own.replace("127.0.0.1", "0.0.0.0")
+        closed, udp = "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1"
+        answer = await ask_to_dial(two.p2p, one.p2p.peer_id, [own, unspecified, closed, udp])
+        assert (answer.observed, answer.relays) == ("127.0.0.1", (relay,))
+        assert answer.reasons == {
+            own: "",
+            unspecified: "",
+            closed: "Connect call failed ('127.0.0.1', 1)",
+            udp: "not checked: only TCP is",
+        }
+        with pytest.raises(CallError) as caught:
+            await ask_to_dial(one.p2p, two.p2p.peer_id, [])
+        assert caught.value.refusal is Refusal.UNREACHABLE
 
 
 def test_nobody_else_is_dialled() -> None:

@@ -44,56 +44,40 @@ async def reached(folder: Path, host_maddrs: tuple[str, ...], *initial_peers: st
         await started.p2p.shutdown()
 
 
-def test_nobody_to_ask(tmp_path) -> None:
+async def test_nobody_to_ask(tmp_path) -> None:
     """The first peer, and one that listens on loopback only, count as dialled."""
-
-    async def scenario() -> None:
-        assert (await reached(tmp_path, EVERYWHERE)).reach == "direct"
-        nobody = "/ip4/127.0.0.1/tcp/1/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
-        assert (await reached(tmp_path, LOOPBACK, nobody)).dialled
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert (await reached(tmp_path, EVERYWHERE)).reach == "direct"
+    nobody = "/ip4/127.0.0.1/tcp/1/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
+    assert (await reached(tmp_path, LOOPBACK, nobody)).dialled
 
 
-def test_dialled_back(stations, tmp_path) -> None:
+async def test_dialled_back(stations, tmp_path) -> None:
     """Who is dialled back by the peers that it joins is direct."""
-
-    async def scenario() -> None:
-        async with stations(1) as [one]:
-            await DialBack(one.p2p, list).start()
-            started = await reached(tmp_path, EVERYWHERE, one.address)
-            assert (started.dialled, started.reach) == (True, "direct")
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(1) as [one]:
+        await DialBack(one.p2p, list).start()
+        started = await reached(tmp_path, EVERYWHERE, one.address)
+        assert (started.dialled, started.reach) == (True, "direct")
 
 
-def test_last_resort(stations, tmp_path) -> None:
+async def test_last_resort(stations, tmp_path) -> None:
     """Whom nobody could dial, and who finds no relay, is a client."""
-
-    async def scenario() -> None:
-        async with stations(1) as [one]:
-            started = await reached(tmp_path, EVERYWHERE, one.address)
-            assert (started.dialled, started.reach) == (False, "client")
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(1) as [one]:
+        started = await reached(tmp_path, EVERYWHERE, one.address)
+        assert (started.dialled, started.reach) == (False, "client")
 
 
-def test_no_address_at_all(tmp_path) -> None:
+async def test_no_address_at_all(tmp_path) -> None:
     """Who is to be called over relays only, and has none yet, has no address: that is no error."""
-
-    async def scenario() -> None:
-        p2p = await start_daemon(NodeSettings("observer"), tmp_path)
-        try:
-            assert await own_addresses(p2p) == []
-            update = await whereabouts(Started(p2p, False, "client"))
-            assert (update.reach, list(update.addresses)) == ("client", [])
-        finally:
-            await p2p.shutdown()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    p2p = await start_daemon(NodeSettings("observer"), tmp_path)
+    try:
+        assert await own_addresses(p2p) == []
+        update = await whereabouts(Started(p2p, False, "client"))
+        assert (update.reach, list(update.addresses)) == ("client", [])
+    finally:
+        await p2p.shutdown()
 
 
-def test_verdicts(stations, tmp_path) -> None:
+async def test_verdicts(stations, tmp_path) -> None:
     """What a first daemon finds out, for each kind of answer, before anything is decided."""
 
     async def verdict(*initial_peers: str, **more: Any) -> Verdict:
@@ -104,21 +88,18 @@ def test_verdicts(stations, tmp_path) -> None:
         finally:
             await p2p.shutdown()
 
-    async def scenario() -> None:
-        announced = ("/ip4/8.8.8.8/tcp/4001",)
-        async with stations(1) as [one]:
-            unasked = await verdict(announce_maddrs=announced)
-            assert (unasked.kind, unasked.announced, unasked.reached) == ("public", announced, ())
-            refused = await verdict(one.address)
-            assert (refused.kind, refused.reached, refused.relays) == ("client", (one.address,), ())
-            assert refused.settings.host_maddrs != EVERYWHERE  # a second daemon would get the same port
-            await DialBack(one.p2p, list).start()
-            dialled = await verdict(one.address)
-            assert (dialled.kind, dialled.announced) == ("local", ())
-            # What is announced is asked about in place of what is listened on.
-            assert (await verdict(one.address, announce_maddrs=announced)).kind == "client"
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    announced = ("/ip4/8.8.8.8/tcp/4001",)
+    async with stations(1) as [one]:
+        unasked = await verdict(announce_maddrs=announced)
+        assert (unasked.kind, unasked.announced, unasked.reached) == ("public", announced, ())
+        refused = await verdict(one.address)
+        assert (refused.kind, refused.reached, refused.relays) == ("client", (one.address,), ())
+        assert refused.settings.host_maddrs != EVERYWHERE  # a second daemon would get the same port
+        await DialBack(one.p2p, list).start()
+        dialled = await verdict(one.address)
+        assert (dialled.kind, dialled.announced) == ("local", ())
+        # What is announced is asked about in place of what is listened on.
+        assert (await verdict(one.address, announce_maddrs=announced)).kind == "client"
 
 
 def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
@@ -223,29 +204,25 @@ def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, monkeypat
     assert said == []
 
 
-def test_asked_again(stations, tmp_path) -> None:
+async def test_asked_again(stations, tmp_path) -> None:
     """It is outdated where those who can tell find the contrary, and not where nobody can."""
+    async with stations(1) as [one]:
+        settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
+        p2p = await start_daemon(settings, tmp_path)
 
-    async def scenario() -> None:
-        async with stations(1) as [one]:
-            settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
-            p2p = await start_daemon(settings, tmp_path)
+        async def found(*, dialled: bool, **changes: Any) -> bool | None:
+            started = Started(p2p, dialled, "direct" if dialled else "client")
+            return await is_outdated(started, replace(settings, **changes), ())
 
-            async def found(*, dialled: bool, **changes: Any) -> bool | None:
-                started = Started(p2p, dialled, "direct" if dialled else "client")
-                return await is_outdated(started, replace(settings, **changes), ())
-
-            try:
-                assert await found(dialled=True) is await found(dialled=False) is None
-                await DialBack(one.p2p, list).start()
-                assert await found(dialled=True) is False
-                assert await found(dialled=False) is True
-                assert await found(dialled=False, initial_peers=()) is None
-                assert await found(dialled=False, host_maddrs=LOOPBACK) is None
-            finally:
-                await p2p.shutdown()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+        try:
+            assert await found(dialled=True) is await found(dialled=False) is None
+            await DialBack(one.p2p, list).start()
+            assert await found(dialled=True) is False
+            assert await found(dialled=False) is True
+            assert await found(dialled=False, initial_peers=()) is None
+            assert await found(dialled=False, host_maddrs=LOOPBACK) is None
+        finally:
+            await p2p.shutdown()
 
 
 def answer(observed: str, reasons: dict[str, str]) -> DialAnswer:

@@ -27,43 +27,35 @@ PUBLIC, LOCAL = "/ip4/8.8.8.8/tcp/31330", "/ip4/192.168.1.2/tcp/31330"
 CIRCUIT = f"{PUBLIC}/p2p/QmRe1ay/p2p-circuit"
 
 
-def test_relay_carries_much(tmp_path) -> None:
+async def test_relay_carries_much(tmp_path) -> None:
     """A peer that relays does so with the limits that we give, and not with libp2p's 128 KiB."""
-
-    async def scenario() -> None:
-        settings = NodeSettings("bootstrap", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port()}",))
-        relay = await start_relay(settings, tmp_path, ())
-        caller = await start_daemon(NodeSettings("observer"), tmp_path)
-        try:
-            await connect(caller, [f"{settings.host_maddrs[0]}/p2p/{relay.peer_id}"])
-            assert await bytes_carried(caller, relay.peer_id) >= RELAY_BYTES_MIN
-        finally:
-            await caller.shutdown()
-            await relay.shutdown()
-
-    asyncio.run(asyncio.wait_for(scenario(), 100))
+    settings = NodeSettings("bootstrap", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port()}",))
+    relay = await start_relay(settings, tmp_path, ())
+    caller = await start_daemon(NodeSettings("observer"), tmp_path)
+    try:
+        await connect(caller, [f"{settings.host_maddrs[0]}/p2p/{relay.peer_id}"])
+        assert await bytes_carried(caller, relay.peer_id) >= RELAY_BYTES_MIN
+    finally:
+        await caller.shutdown()
+        await relay.shutdown()
 
 
-def test_a_relay_carries_as_much_as_it_is_told(tmp_path) -> None:
+async def test_a_relay_carries_as_much_as_it_is_told(tmp_path) -> None:
     """No circuit carries more bytes than the operator allows."""
-
-    async def scenario() -> None:
-        settings = NodeSettings(
-            "oracle", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port()}",), relay_bytes=RELAY_BYTES_MIN
-        )
-        relay = await start_relay(settings, tmp_path, ())
-        caller = await start_daemon(NodeSettings("observer"), tmp_path)
-        try:
-            await connect(caller, [f"{settings.host_maddrs[0]}/p2p/{relay.peer_id}"])
-            assert await bytes_carried(caller, relay.peer_id) == RELAY_BYTES_MIN
-        finally:
-            await caller.shutdown()
-            await relay.shutdown()
-
-    asyncio.run(asyncio.wait_for(scenario(), 100))
+    settings = NodeSettings(
+        "oracle", host_maddrs=(f"/ip4/127.0.0.1/tcp/{free_port()}",), relay_bytes=RELAY_BYTES_MIN
+    )
+    relay = await start_relay(settings, tmp_path, ())
+    caller = await start_daemon(NodeSettings("observer"), tmp_path)
+    try:
+        await connect(caller, [f"{settings.host_maddrs[0]}/p2p/{relay.peer_id}"])
+        assert await bytes_carried(caller, relay.peer_id) == RELAY_BYTES_MIN
+    finally:
+        await caller.shutdown()
+        await relay.shutdown()
 
 
-def test_a_peer_that_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
+async def test_a_peer_that_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
     """A public peer whose operator switched that off carries a few KB, and is chosen by nobody."""
 
     async def probe(p2p, settings, _known) -> Verdict:
@@ -74,22 +66,18 @@ def test_a_peer_that_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
         )
 
     monkeypatch.setattr(reachability, "probe", probe)  # loopback is not public
-
-    async def scenario() -> None:
-        caller = await start_daemon(NodeSettings("observer"), tmp_path)
-        settings = NodeSettings("oracle", host_maddrs=("/ip4/0.0.0.0/tcp/0",), relay=False)
-        started = await start_reachable(settings, tmp_path)
-        try:
-            await connect(
-                caller, [next(each for each in await own_addresses(started.p2p) if "127.0.0.1" in each)]
-            )
-            assert started.reach == "direct"
-            assert await bytes_carried(caller, started.p2p.peer_id) <= 1 << 17
-        finally:
-            await caller.shutdown()
-            await started.p2p.shutdown()
-
-    asyncio.run(asyncio.wait_for(scenario(), 100))
+    caller = await start_daemon(NodeSettings("observer"), tmp_path)
+    settings = NodeSettings("oracle", host_maddrs=("/ip4/0.0.0.0/tcp/0",), relay=False)
+    started = await start_reachable(settings, tmp_path)
+    try:
+        await connect(
+            caller, [next(each for each in await own_addresses(started.p2p) if "127.0.0.1" in each)]
+        )
+        assert started.reach == "direct"
+        assert await bytes_carried(caller, started.p2p.peer_id) <= 1 << 17
+    finally:
+        await caller.shutdown()
+        await started.p2p.shutdown()
 
 
 def test_a_relay_of_no_use() -> None:
@@ -100,7 +88,7 @@ def test_a_relay_of_no_use() -> None:
     NodeSettings("oracle", relay=False, relay_bytes=0)
 
 
-def test_a_peer_that_is_no_relay(stations, tmp_path) -> None:
+async def test_a_peer_that_is_no_relay(stations, tmp_path) -> None:
     """Other peers carry little or nothing, and are not chosen; neither is an address in a local network."""
 
     async def carried(caller: P2P, door: ReachabilitySettings) -> float:
@@ -113,16 +101,13 @@ def test_a_peer_that_is_no_relay(stations, tmp_path) -> None:
         finally:
             await other.shutdown()
 
-    async def scenario() -> None:
-        async with stations(2) as [one, two]:
-            assert await carried(one.p2p, ReachabilitySettings()) < RELAY_BYTES_MIN
-            await connect(one.p2p, [two.address])
-            assert await choose_relays(one.p2p, [two.address, f"{CIRCUIT}/p2p/{two.p2p.peer_id}"]) == ()
-            assert await choose_relays(one.p2p, ["", "junk", "/dns4/x", f"{PUBLIC}/p2p/x", "/p2p/Qm"]) == ()
-            await two.p2p.shutdown()
-            assert await bytes_carried(one.p2p, two.p2p.peer_id) == 0
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(2) as [one, two]:
+        assert await carried(one.p2p, ReachabilitySettings()) < RELAY_BYTES_MIN
+        await connect(one.p2p, [two.address])
+        assert await choose_relays(one.p2p, [two.address, f"{CIRCUIT}/p2p/{two.p2p.peer_id}"]) == ()
+        assert await choose_relays(one.p2p, ["", "junk", "/dns4/x", f"{PUBLIC}/p2p/x", "/p2p/Qm"]) == ()
+        await two.p2p.shutdown()
+        assert await bytes_carried(one.p2p, two.p2p.peer_id) == 0
 
 
 def test_known_relays(make_peer) -> None:

@@ -41,23 +41,19 @@ class Neighbour(Exchange):
         others[name] = self
 
 
-def test_a_tokenizer_does_not_wait_for_states(blob) -> None:
+async def test_a_tokenizer_does_not_wait_for_states(blob) -> None:
     """When all slots are taken by downloads of something large, something small is served all the same."""
     large = Blob.build({}, [bytes(SMALL_BYTES + 1)])
-
-    async def scenario() -> None:
-        others: dict[str, Neighbour] = {}
-        donor = Neighbour("donor", others)
-        donor.publish(HELLO, [large, blob])
-        with ExitStack() as stack:
-            for number in range(SLOTS):
-                stack.enter_context(donor._slots.taken_by(number))
-            fetched = await Neighbour("a", others).fetch(Assembly(blob.index), always(["donor"]), 30)
-            assert fetched.digest == blob.digest
-            with pytest.raises(NodeError, match="donor: it was busy"):
-                await Neighbour("b", others).fetch(Assembly(large.index), always(["donor"]), 0.5)
-
-    run(scenario())
+    others: dict[str, Neighbour] = {}
+    donor = Neighbour("donor", others)
+    donor.publish(HELLO, [large, blob])
+    with ExitStack() as stack:
+        for number in range(SLOTS):
+            stack.enter_context(donor._slots.taken_by(number))
+        fetched = await Neighbour("a", others).fetch(Assembly(blob.index), always(["donor"]), 30)
+        assert fetched.digest == blob.digest
+        with pytest.raises(NodeError, match="donor: it was busy"):
+            await Neighbour("b", others).fetch(Assembly(large.index), always(["donor"]), 0.5)
 
 
 def test_ten_joiners_at_once_share_one_donor(blob, monkeypatch) -> None:
@@ -115,36 +111,28 @@ async def chunks(exchange: Exchange, wanted: Blob, *numbers: int) -> list[bytes]
     return [bytes(chunk) async for chunk in exchange.rpc_chunks(request, "joiner")]
 
 
-def test_what_is_not_there(blob) -> None:
+async def test_what_is_not_there(blob) -> None:
     """A request gets each chunk once; one for what there is not is refused by the reason."""
-
-    async def scenario() -> None:
-        exchange = Neighbour("donor", {})
-        exchange.publish(HELLO, [blob])
-        assert await chunks(exchange, blob, 3, 0, 3, 3) == [bytes(blob.chunk(3)), bytes(blob.chunk(0))]
-        with pytest.raises(CallError) as caught:
-            await chunks(exchange, blob, 4)
-        assert caught.value.refusal is Refusal.MALFORMED
-
-    run(scenario())
+    exchange = Neighbour("donor", {})
+    exchange.publish(HELLO, [blob])
+    assert await chunks(exchange, blob, 3, 0, 3, 3) == [bytes(blob.chunk(3)), bytes(blob.chunk(0))]
+    with pytest.raises(CallError) as caught:
+        await chunks(exchange, blob, 4)
+    assert caught.value.refusal is Refusal.MALFORMED
 
 
-def test_publishing_replaces(blob) -> None:
+async def test_publishing_replaces(blob) -> None:
     """What was published last is served, and what was asked for before that."""
     unwanted, other = Blob.build({}, [b"unwanted"]), Blob.build({}, [b"other"])
-
-    async def scenario() -> None:
-        exchange = Neighbour("donor", {})
-        exchange.publish(HELLO, [blob, unwanted])
-        assert await chunks(exchange, blob, 0) == [bytes(blob.chunk(0))]
-        exchange.publish(HELLO, [other])
-        assert await chunks(exchange, blob, 3) == [bytes(blob.chunk(3))]
-        assert await chunks(exchange, other, 0) == [b"other"]
-        with pytest.raises(CallError) as caught:
-            await chunks(exchange, unwanted, 0)
-        assert caught.value.refusal is Refusal.NOT_HELD
-
-    run(scenario())
+    exchange = Neighbour("donor", {})
+    exchange.publish(HELLO, [blob, unwanted])
+    assert await chunks(exchange, blob, 0) == [bytes(blob.chunk(0))]
+    exchange.publish(HELLO, [other])
+    assert await chunks(exchange, blob, 3) == [bytes(blob.chunk(3))]
+    assert await chunks(exchange, other, 0) == [b"other"]
+    with pytest.raises(CallError) as caught:
+        await chunks(exchange, unwanted, 0)
+    assert caught.value.refusal is Refusal.NOT_HELD
 
 
 @pytest.mark.parametrize(

@@ -72,27 +72,19 @@ async def open_exchange(kind: type[Exchange], p2p, *blobs: Blob) -> Exchange:
     return exchange
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 60))
-
-
-def test_fetch(stations, blob) -> None:
+async def test_fetch(stations, blob) -> None:
     """A blob of several chunks is found by its digest and arrives as it was, from two donors."""
-
-    async def scenario() -> None:
-        async with stations(3) as [first, second, joiner]:
-            for donor in (first, second):
-                await connect(joiner.p2p, [donor.address])
-                await open_exchange(Exchange, donor.p2p, Blob.build({}, [b"another"]), blob)
-            donors = [first.p2p.peer_id, second.p2p.peer_id]
-            exchange = Exchange(joiner.p2p)
-            index = await exchange.fetch_index(blob.digest, donors)
-            fetched = await exchange.fetch(Assembly(index), always(donors), 30)
-            assert [bytes(section) for section in fetched.sections] == SECTIONS
-            assert fetched.digest == blob.digest
-            assert await exchange.hello(donors[0]) == HELLO
-
-    run(scenario())
+    async with stations(3) as [first, second, joiner]:
+        for donor in (first, second):
+            await connect(joiner.p2p, [donor.address])
+            await open_exchange(Exchange, donor.p2p, Blob.build({}, [b"another"]), blob)
+        donors = [first.p2p.peer_id, second.p2p.peer_id]
+        exchange = Exchange(joiner.p2p)
+        index = await exchange.fetch_index(blob.digest, donors)
+        fetched = await exchange.fetch(Assembly(index), always(donors), 30)
+        assert [bytes(section) for section in fetched.sections] == SECTIONS
+        assert fetched.digest == blob.digest
+        assert await exchange.hello(donors[0]) == HELLO
 
 
 @pytest.mark.parametrize(
@@ -104,171 +96,141 @@ def test_fetch(stations, blob) -> None:
         (ForgetfulDonor, "the donor does not hold this blob any more"),
     ],
 )
-def test_another_donor_completes(stations, blob, monkeypatch, kind, reason) -> None:
+async def test_another_donor_completes(stations, blob, monkeypatch, kind, reason) -> None:
     """When a donor lies, fails or falls silent, another gives its chunks; alone, it is named."""
     monkeypatch.setattr(download_module, "CHUNK_SECONDS", 2.0)
-
-    async def scenario() -> None:
-        async with stations(3) as [bad, good, joiner]:
-            for donor in (bad, good):
-                await connect(joiner.p2p, [donor.address])
-            await open_exchange(kind, bad.p2p, blob)
-            exchange = Exchange(joiner.p2p)
-            with pytest.raises(NodeError, match=reason) as caught:
-                await exchange.fetch(Assembly(blob.index), always([str(bad.p2p.peer_id)]), 30)
-            assert f"{bad.p2p.peer_id}: " in str(caught.value)
-            assert (str(bad.p2p.peer_id) in exchange._backoff) == (kind is not ForgetfulDonor)
-            await open_exchange(Exchange, good.p2p, blob)
-            donors = always([str(bad.p2p.peer_id), str(good.p2p.peer_id)])
-            fetched = await exchange.fetch(Assembly(blob.index), donors, 30)
-            assert [bytes(section) for section in fetched.sections] == SECTIONS
-
-    run(scenario())
-
-
-def test_a_donor_that_is_gone(stations, blob) -> None:
-    """A donor whose machine vanished is passed over."""
-
-    async def scenario() -> None:
-        async with stations(2) as [donor, joiner]:
+    async with stations(3) as [bad, good, joiner]:
+        for donor in (bad, good):
             await connect(joiner.p2p, [donor.address])
-            await open_exchange(Exchange, donor.p2p, blob)
-            gone = PeerID(b"\x12\x20" + bytes(32)).to_base58()
-            exchange = Exchange(joiner.p2p)
-            index = await exchange.fetch_index(blob.digest, [gone, str(donor.p2p.peer_id)])
-            fetched = await exchange.fetch(Assembly(index), always([gone, str(donor.p2p.peer_id)]), 30)
-            assert fetched.digest == blob.digest
+        await open_exchange(kind, bad.p2p, blob)
+        exchange = Exchange(joiner.p2p)
+        with pytest.raises(NodeError, match=reason) as caught:
+            await exchange.fetch(Assembly(blob.index), always([str(bad.p2p.peer_id)]), 30)
+        assert f"{bad.p2p.peer_id}: " in str(caught.value)
+        assert (str(bad.p2p.peer_id) in exchange._backoff) == (kind is not ForgetfulDonor)
+        await open_exchange(Exchange, good.p2p, blob)
+        donors = always([str(bad.p2p.peer_id), str(good.p2p.peer_id)])
+        fetched = await exchange.fetch(Assembly(blob.index), donors, 30)
+        assert [bytes(section) for section in fetched.sections] == SECTIONS
 
-    run(scenario())
+
+async def test_a_donor_that_is_gone(stations, blob) -> None:
+    """A donor whose machine vanished is passed over."""
+    async with stations(2) as [donor, joiner]:
+        await connect(joiner.p2p, [donor.address])
+        await open_exchange(Exchange, donor.p2p, blob)
+        gone = PeerID(b"\x12\x20" + bytes(32)).to_base58()
+        exchange = Exchange(joiner.p2p)
+        index = await exchange.fetch_index(blob.digest, [gone, str(donor.p2p.peer_id)])
+        fetched = await exchange.fetch(Assembly(index), always([gone, str(donor.p2p.peer_id)]), 30)
+        assert fetched.digest == blob.digest
 
 
-def test_a_donor_that_dies_while_it_sends(stations) -> None:
+async def test_a_donor_that_dies_while_it_sends(stations) -> None:
     """Its daemon is killed in the middle: the other donor gives what it did not."""
     large = Blob.build({}, [os.urandom(24 * CHUNK_BYTES)])
-
-    async def scenario() -> None:
-        async with stations(3) as [dying, good, joiner]:
-            for donor in (dying, good):
-                await connect(joiner.p2p, [donor.address])
-                await open_exchange(Exchange, donor.p2p, large)
-            exchange, told = Exchange(joiner.p2p), []
-
-            def kill_when_half_done(progress) -> None:
-                told.append(progress)
-                if 2 * progress.bytes_done > progress.bytes_total and dying.p2p._child.returncode is None:
-                    dying.p2p._child.kill()
-
-            donors = always([str(dying.p2p.peer_id), str(good.p2p.peer_id)])
-            fetched = await exchange.fetch(Assembly(large.index), donors, 50, kill_when_half_done)
-            assert bytes(fetched.sections[0]) == bytes(large.sections[0])
-            assert told[-1].bytes_done == told[-1].bytes_total == 24 * CHUNK_BYTES
-
-    run(scenario())
-
-
-def test_unknown_digest(stations, blob) -> None:
-    """Who does not hold a blob says so; nobody at all is a NodeError; an unready peer has no hello."""
-
-    async def scenario() -> None:
-        async with stations(2) as [donor, joiner]:
+    async with stations(3) as [dying, good, joiner]:
+        for donor in (dying, good):
             await connect(joiner.p2p, [donor.address])
-            await open_exchange(Exchange, donor.p2p)
-            exchange, peer = Exchange(joiner.p2p), donor.p2p.peer_id
-            with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
-                await exchange.fetch_index(blob.digest, [peer])
-            with pytest.raises(NodeError, match="nobody has it"):
-                await exchange.fetch_index(blob.digest, [])
-            with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
-                await exchange.fetch(Assembly(blob.index), always([peer]), 30)
-            with pytest.raises(NodeError, match="nobody has it"):
-                await exchange.fetch(Assembly(blob.index), always([]), 30)
-            with pytest.raises(CallError, match="in no swarm yet"):
-                await exchange.hello(peer)
-            assert peer not in exchange._backoff
+            await open_exchange(Exchange, donor.p2p, large)
+        exchange, told = Exchange(joiner.p2p), []
 
-    run(scenario())
+        def kill_when_half_done(progress) -> None:
+            told.append(progress)
+            if 2 * progress.bytes_done > progress.bytes_total and dying.p2p._child.returncode is None:
+                dying.p2p._child.kill()
+
+        donors = always([str(dying.p2p.peer_id), str(good.p2p.peer_id)])
+        fetched = await exchange.fetch(Assembly(large.index), donors, 50, kill_when_half_done)
+        assert bytes(fetched.sections[0]) == bytes(large.sections[0])
+        assert told[-1].bytes_done == told[-1].bytes_total == 24 * CHUNK_BYTES
+
+
+async def test_unknown_digest(stations, blob) -> None:
+    """Who does not hold a blob says so; nobody at all is a NodeError; an unready peer has no hello."""
+    async with stations(2) as [donor, joiner]:
+        await connect(joiner.p2p, [donor.address])
+        await open_exchange(Exchange, donor.p2p)
+        exchange, peer = Exchange(joiner.p2p), donor.p2p.peer_id
+        with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
+            await exchange.fetch_index(blob.digest, [peer])
+        with pytest.raises(NodeError, match="nobody has it"):
+            await exchange.fetch_index(blob.digest, [])
+        with pytest.raises(NodeError, match=f"{peer}: the donor does not hold this blob"):
+            await exchange.fetch(Assembly(blob.index), always([peer]), 30)
+        with pytest.raises(NodeError, match="nobody has it"):
+            await exchange.fetch(Assembly(blob.index), always([]), 30)
+        with pytest.raises(CallError, match="in no swarm yet"):
+            await exchange.hello(peer)
+        assert peer not in exchange._backoff
 
 
 @pytest.mark.parametrize("kind", [OtherDonor, MuteDonor])
-def test_the_index_comes_from_whoever_gives_the_right_one(stations, blob, monkeypatch, kind) -> None:
+async def test_the_index_comes_from_whoever_gives_the_right_one(stations, blob, monkeypatch, kind) -> None:
     """A wrong index is refused, silence is not waited for: another donor's index is taken."""
     monkeypatch.setattr(Exchange.rpc_index, "bounds", replace(Exchange.rpc_index.bounds, seconds=3.0))
-
-    async def scenario() -> None:
-        async with stations(3) as [bad, good, joiner]:
-            for donor in (bad, good):
-                await connect(joiner.p2p, [donor.address])
-            await open_exchange(kind, bad.p2p)
-            await open_exchange(Exchange, good.p2p, blob)
-            exchange, peers = Exchange(joiner.p2p), [bad.p2p.peer_id, good.p2p.peer_id]
-            assert await exchange.fetch_index(blob.digest, peers) == blob.index
-            with pytest.raises(NodeError, match=r"sent another blob|no answer within 3 s"):
-                await exchange.fetch_index(blob.digest, peers[:1])
-            assert peers[0] in exchange._backoff
-
-    run(scenario())
+    async with stations(3) as [bad, good, joiner]:
+        for donor in (bad, good):
+            await connect(joiner.p2p, [donor.address])
+        await open_exchange(kind, bad.p2p)
+        await open_exchange(Exchange, good.p2p, blob)
+        exchange, peers = Exchange(joiner.p2p), [bad.p2p.peer_id, good.p2p.peer_id]
+        assert await exchange.fetch_index(blob.digest, peers) == blob.index
+        with pytest.raises(NodeError, match=r"sent another blob|no answer within 3 s"):
+            await exchange.fetch_index(blob.digest, peers[:1])
+        assert peers[0] in exchange._backoff
 
 
-def test_who_only_has_a_record_takes_no_place_of_a_voter(stations, monkeypatch) -> None:
+async def test_who_only_has_a_record_takes_no_place_of_a_voter(stations, monkeypatch) -> None:
     """Anybody may publish one: such peers hold up neither who is trusted, nor for long each other."""
     monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
     monkeypatch.setattr(serving_module, "TURN_SECONDS", 1.0)
     monkeypatch.setattr(serving_module, "ASKING_SECONDS", 60.0)
     large = Blob.build({}, [bytes(12 * CHUNK_BYTES)])
-
-    async def scenario() -> None:
-        async with stations(4) as [donor, holding, other, voter]:
-            for station in (holding, other, voter):
-                await connect(station.p2p, [donor.address])
-            serving = await open_exchange(Exchange, donor.p2p, large)
-            serving._slots = UploadSlots(1)  # and one more, for who is trusted
-            donor.p2p.limits.members = {str(each.p2p.peer_id) for each in (holding, other, voter)}
-            donor.p2p.limits.trusted = {str(voter.p2p.peer_id)}
-            peer = donor.p2p.peer_id
-            stream = holding.p2p.stream(
-                peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=tuple(range(12)))
+    async with stations(4) as [donor, holding, other, voter]:
+        for station in (holding, other, voter):
+            await connect(station.p2p, [donor.address])
+        serving = await open_exchange(Exchange, donor.p2p, large)
+        serving._slots = UploadSlots(1)  # and one more, for who is trusted
+        donor.p2p.limits.members = {str(each.p2p.peer_id) for each in (holding, other, voter)}
+        donor.p2p.limits.trusted = {str(voter.p2p.peer_id)}
+        peer = donor.p2p.peer_id
+        stream = holding.p2p.stream(
+            peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=tuple(range(12)))
+        )
+        await anext(stream)
+        with pytest.raises(CallError, match="no slot is free"):
+            await anext(
+                other.p2p.stream(peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=(0,)))
             )
-            await anext(stream)
-            with pytest.raises(CallError, match="no slot is free"):
-                await anext(
-                    other.p2p.stream(
-                        peer, Exchange.rpc_chunks, ChunksMessage(digest=large.digest, numbers=(0,))
-                    )
-                )
-            fetched = await Exchange(voter.p2p).fetch(Assembly(large.index), always([str(peer)]), 30)
-            assert fetched.digest == large.digest
-            await asyncio.sleep(1.0)
-            with pytest.raises(CallError, match="the turn of others"):
-                async for _ in stream:
-                    pass
-
-    run(scenario())
+        fetched = await Exchange(voter.p2p).fetch(Assembly(large.index), always([str(peer)]), 30)
+        assert fetched.digest == large.digest
+        await asyncio.sleep(1.0)
+        with pytest.raises(CallError, match="the turn of others"):
+            async for _ in stream:
+                pass
 
 
-def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> None:
+async def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> None:
     """A peer that asks and then stops reading keeps nobody from downloading, and is dropped after a while."""
     monkeypatch.setattr(guard, "SEND_SECONDS", 1.0)
     monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
     large = Blob.build({}, [bytes(12 * CHUNK_BYTES)])
-
-    async def scenario() -> None:
-        async with stations(3) as [donor, stalled, joiner]:
-            for station in (stalled, joiner):
-                await connect(station.p2p, [donor.address])
-            serving = await open_exchange(Exchange, donor.p2p, large)
-            request = ChunksMessage(digest=large.digest, numbers=tuple(range(12)))
-            peer = donor.p2p.peer_id
-            streams = [stalled.p2p.stream(peer, Exchange.rpc_chunks, request) for _ in range(6)]
-            for stream in streams:
-                with suppress(CallError):  # it has begun, or is refused, and from now on nobody reads
-                    await anext(stream)
-            fetched = await Exchange(joiner.p2p).fetch(
-                Assembly(large.index), always([str(donor.p2p.peer_id)]), 30
-            )
-            assert fetched.digest == large.digest
-            while serving._slots._streams:  # until the last of them is dropped; the test's time is limited
-                await asyncio.sleep(0.05)
-            for stream in streams:
-                await stream.aclose()
-
-    run(scenario())
+    async with stations(3) as [donor, stalled, joiner]:
+        for station in (stalled, joiner):
+            await connect(station.p2p, [donor.address])
+        serving = await open_exchange(Exchange, donor.p2p, large)
+        request = ChunksMessage(digest=large.digest, numbers=tuple(range(12)))
+        peer = donor.p2p.peer_id
+        streams = [stalled.p2p.stream(peer, Exchange.rpc_chunks, request) for _ in range(6)]
+        for stream in streams:
+            with suppress(CallError):  # it has begun, or is refused, and from now on nobody reads
+                await anext(stream)
+        fetched = await Exchange(joiner.p2p).fetch(
+            Assembly(large.index), always([str(donor.p2p.peer_id)]), 30
+        )
+        assert fetched.digest == large.digest
+        while serving._slots._streams:  # until the last of them is dropped; the test's time is limited
+            await asyncio.sleep(0.05)
+        for stream in streams:
+            await stream.aclose()

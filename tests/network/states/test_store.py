@@ -1,6 +1,5 @@
 """How a peer fetches a state: only what it lacks, again after an interruption, and nothing oversized."""
 
-import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
@@ -74,93 +73,73 @@ async def give(state: ReplicaState) -> Exchange:
     return exchange
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
 def keeper_of(manifest: Manifest, joiner: Noting, tell: Callable = lambda _: None) -> StateStore:
     return StateStore(manifest, Exchange(joiner), tell)  # type: ignore[arg-type]
 
 
-def test_a_joiner_fetches_everything(manifest) -> None:
+async def test_a_joiner_fetches_everything(manifest) -> None:
     """Without a state of its own it asks for each chunk once, and hears how far it is."""
     state = state_of(1)
     told: list[Any] = []
-
-    async def scenario() -> None:
-        joiner = Noting(await give(state))
-        fetched = await keeper_of(manifest, joiner, told.append).fetch(state.digest, DONORS)
-        assert fetched.digest == state.digest
-        assert torch.equal(fetched.buffers["velocity"], state.buffers["velocity"])
-        assert sorted(joiner.asked) == list(range(20))
-        assert told[-1].bytes_done == told[-1].bytes_total == 20 * CHUNK
-
-    run(scenario)
+    joiner = Noting(await give(state))
+    fetched = await keeper_of(manifest, joiner, told.append).fetch(state.digest, DONORS)
+    assert fetched.digest == state.digest
+    assert torch.equal(fetched.buffers["velocity"], state.buffers["velocity"])
+    assert sorted(joiner.asked) == list(range(20))
+    assert told[-1].bytes_done == told[-1].bytes_total == 20 * CHUNK
 
 
-def test_a_peer_that_differs_fetches_only_what_differs(manifest) -> None:
+async def test_a_peer_that_differs_fetches_only_what_differs(manifest) -> None:
     """Chunks of the own state, and of the one before it, are not asked for."""
     theirs = state_of(1)
     mine, before = altered(theirs, 0, 100, 639), altered(theirs, 300)
-
-    async def scenario() -> None:
-        joiner = Noting(await give(theirs))
-        store = keeper_of(manifest, joiner)
-        store.replace(mine)
-        fetched = await store.fetch(theirs.digest, DONORS)
-        assert fetched.digest == theirs.digest
-        assert sorted(joiner.asked) == [0, 1, 9]
-        joiner.asked.clear()
-        store.replace(before)  # mine is the previous one now
-        assert (await store.fetch(theirs.digest, DONORS)).digest == theirs.digest
-        assert joiner.asked == []
-        assert mine.digest != theirs.digest == state_of(1).digest  # nothing was changed in place
-
-    run(scenario)
+    joiner = Noting(await give(theirs))
+    store = keeper_of(manifest, joiner)
+    store.replace(mine)
+    fetched = await store.fetch(theirs.digest, DONORS)
+    assert fetched.digest == theirs.digest
+    assert sorted(joiner.asked) == [0, 1, 9]
+    joiner.asked.clear()
+    store.replace(before)  # mine is the previous one now
+    assert (await store.fetch(theirs.digest, DONORS)).digest == theirs.digest
+    assert joiner.asked == []
+    assert mine.digest != theirs.digest == state_of(1).digest  # nothing was changed in place
 
 
-def test_an_interrupted_download_is_gone_on_with(manifest) -> None:
+async def test_an_interrupted_download_is_gone_on_with(manifest) -> None:
     """What arrived is not fetched again, by the next attempt or for a newer state with the same chunks."""
     state = state_of(1)
     newer = altered(state, 639)
-
-    async def scenario() -> None:
-        donor = await give(state)
-        joiner = Noting(donor)
-        store = keeper_of(manifest, joiner)
-        joiner.gives_until = 5
-        with pytest.raises(NodeError, match="connection lost"):
-            await store.fetch(state.digest, DONORS)
-        joiner.asked, joiner.gives_until = [], 5
-        with pytest.raises(NodeError, match="connection lost"):
-            await store.fetch(state.digest, DONORS)
-        assert len(set(joiner.asked)) <= 15
-        donor.publish(None, [newer.blob])  # type: ignore[arg-type]
-        joiner.asked, joiner.gives_until = [], 10**9
-        assert (await store.fetch(newer.digest, DONORS)).digest == newer.digest
-        assert 10 <= len(joiner.asked) <= 11
-        joiner.asked.clear()
-        assert store._unfinished is None  # its memory is free again
-
-    run(scenario)
+    donor = await give(state)
+    joiner = Noting(donor)
+    store = keeper_of(manifest, joiner)
+    joiner.gives_until = 5
+    with pytest.raises(NodeError, match="connection lost"):
+        await store.fetch(state.digest, DONORS)
+    joiner.asked, joiner.gives_until = [], 5
+    with pytest.raises(NodeError, match="connection lost"):
+        await store.fetch(state.digest, DONORS)
+    assert len(set(joiner.asked)) <= 15
+    donor.publish(None, [newer.blob])  # type: ignore[arg-type]
+    joiner.asked, joiner.gives_until = [], 10**9
+    assert (await store.fetch(newer.digest, DONORS)).digest == newer.digest
+    assert 10 <= len(joiner.asked) <= 11
+    joiner.asked.clear()
+    assert store._unfinished is None  # its memory is free again
 
 
-def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> None:
+async def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> None:
     """A state far larger than the manifest's model is refused by its index; an unusual layout is not."""
     monkeypatch.setattr(store_module, "numel_max", lambda _: 640)
     honest = ReplicaState(1, 1, ((4, 5, 2), (600,)), torch.ones(640), {"velocity": torch.ones(640)})
     large = state_of(1, numel=641)
-
-    async def scenario() -> None:
-        joiner = Noting(await give(large))
-        with pytest.raises(NodeError, match="641 weights, and with this manifest at most 640 are accepted"):
-            await keeper_of(manifest, joiner).fetch(large.digest, DONORS)
-        assert joiner.asked == []
-        joiner = Noting(await give(honest))
-        fetched = await keeper_of(manifest, joiner).fetch(honest.digest, DONORS)
-        assert fetched.layout == honest.layout
-
-    run(scenario)
+    joiner = Noting(await give(large))
+    with pytest.raises(NodeError, match="641 weights, and with this manifest at most 640 are accepted"):
+        await keeper_of(manifest, joiner).fetch(large.digest, DONORS)
+    assert joiner.asked == []
+    joiner = Noting(await give(honest))
+    fetched = await keeper_of(manifest, joiner).fetch(honest.digest, DONORS)
+    assert fetched.layout == honest.layout
 
 
 def test_the_bound_is_generous() -> None:
@@ -171,31 +150,23 @@ def test_the_bound_is_generous() -> None:
     assert numel_max(large) == 16 * large.model.numel > 100 * small.numel
 
 
-def test_nobody_has_it(manifest) -> None:
+async def test_nobody_has_it(manifest) -> None:
     """Each donor is named with its reason."""
-
-    async def scenario() -> None:
-        joiner = Noting(await give(state_of(1)))
-        with pytest.raises(NodeError, match=f"{DONOR}: the donor does not hold this blob any more"):
-            await keeper_of(manifest, joiner).fetch(state_of(2).digest, DONORS)
-
-    run(scenario)
+    joiner = Noting(await give(state_of(1)))
+    with pytest.raises(NodeError, match=f"{DONOR}: the donor does not hold this blob any more"):
+        await keeper_of(manifest, joiner).fetch(state_of(2).digest, DONORS)
 
 
-def test_a_swarm_begins_with_the_state_that_its_manifest_names(make_manifest) -> None:
+async def test_a_swarm_begins_with_the_state_that_its_manifest_names(make_manifest) -> None:
     """Another state of round 0 is refused by its index; a later one has its own weights, and is not."""
     named, other, later = state_of(1, round=0), state_of(2, round=0), state_of(2, round=1)
     manifest = make_manifest(
         outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7}, initial_digest=named.digest
     )
-
-    async def scenario() -> None:
-        for state in (named, later):
-            fetched = await keeper_of(manifest, Noting(await give(state))).fetch(state.digest, DONORS)
-            assert fetched.digest == state.digest
-        joiner = Noting(await give(other))
-        with pytest.raises(NodeError, match="of round 0, and not the one that the manifest names"):
-            await keeper_of(manifest, joiner).fetch(other.digest, DONORS)
-        assert joiner.asked == []
-
-    run(scenario)
+    for state in (named, later):
+        fetched = await keeper_of(manifest, Noting(await give(state))).fetch(state.digest, DONORS)
+        assert fetched.digest == state.digest
+    joiner = Noting(await give(other))
+    with pytest.raises(NodeError, match="of round 0, and not the one that the manifest names"):
+        await keeper_of(manifest, joiner).fetch(other.digest, DONORS)
+    assert joiner.asked == []
