@@ -106,7 +106,8 @@ def _ask(saved: SavedModel, questions: Examples, batch_size: int, device: str) -
     where = torch.device(device)
     model: TaskModel = saved.build(where)  # type: ignore[assignment]
     sequences = sequences_at_once(batch_size, parameter_count(model), questions.length_max, where)
-    return ask(model, questions.in_order(max(1, sequences // questions.sequences_max)), where)
+    logits, _ = ask(model, questions.in_order(max(1, sequences // questions.sequences_max)), where)
+    return logits
 
 
 def _warn(questions: Examples) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,13 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.answers import build_answer
+from dupt_swarm.learning.answers import Answer
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.evaluation import evaluating
+from dupt_swarm.learning.labelled.examples import ExampleBatch
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.manifest import Objective
-
-TaskBatch = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -26,12 +24,13 @@ class TaskEvaluation:
     """The answers of a task model to labelled examples.
 
     Attributes:
+        answer: what an answer is.
         loss: −L2 ÷ N in nats; the mean squared error of scores.
         logits: fp32 [N, outputs] on the CPU.
         labels: [N].
     """
 
-    objective: Objective
+    answer: Answer
     loss: float
     logits: Tensor
     labels: Tensor
@@ -51,11 +50,11 @@ class TaskEvaluation:
     @cached_property
     def scores(self) -> dict[str, float]:
         """The usual figures by name; see `Answer.scores`."""
-        return build_answer(self.objective).scores(self.logits, self.labels)
+        return self.answer.scores(self.logits, self.labels)
 
 
 @torch.no_grad()
-def evaluate_task(model: TaskModel, batches: Iterable[TaskBatch], device: torch.device) -> TaskEvaluation:
+def evaluate_task(model: TaskModel, batches: Iterable[ExampleBatch], device: torch.device) -> TaskEvaluation:
     """Compare what ``model`` answers with the labels; restores its mode afterwards.
 
     Args:
@@ -66,32 +65,27 @@ def evaluate_task(model: TaskModel, batches: Iterable[TaskBatch], device: torch.
     Raises:
         CorpusError: there are no examples.
     """
-    true: list[Tensor] = []
-
-    def noted() -> Iterator[TaskBatch]:
-        for batch in batches:
-            true.append(batch[2])
-            yield batch
-
-    logits = ask(model, noted(), device)
-    labels = torch.cat(true)
-    return TaskEvaluation(model.objective, float(model.answer.loss(logits, labels)), logits, labels)
+    logits, labels = ask(model, batches, device)
+    return TaskEvaluation(model.answer, float(model.answer.loss(logits, labels)), logits, labels)
 
 
 @torch.no_grad()
-def ask(model: TaskModel, batches: Iterable[TaskBatch], device: torch.device) -> Tensor:
-    """The logits of all examples, fp32 [N, outputs] on the CPU; arguments as for `evaluate_task`.
+def ask(model: TaskModel, batches: Iterable[ExampleBatch], device: torch.device) -> tuple[Tensor, Tensor]:
+    """The logits of all examples, fp32 [N, outputs], and their labels, [N], on the CPU; see `evaluate_task`.
 
     Raises:
         CorpusError: there are no examples.
     """
     found: list[Tensor] = []
+    true: list[Tensor] = []
     with evaluating(model):
-        for tokens, lengths, _ in batches:
+        for tokens, lengths, labels in batches:
+            true.append(labels)
             with autocast(device):
                 found.append(model.logits(tokens.to(device), lengths.to(device)))
     if not found:
         raise CorpusError("there are no labelled examples to evaluate on; give some")
     # An example may have fewer choices than another.
     most = max(logits.size(1) for logits in found)
-    return torch.cat([F.pad(logits.cpu(), (0, most - logits.size(1)), value=-math.inf) for logits in found])
+    padded = [F.pad(logits.cpu(), (0, most - logits.size(1)), value=-math.inf) for logits in found]
+    return torch.cat(padded), torch.cat(true)

@@ -100,7 +100,7 @@ def test_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without scikit-learn or scipy it is said what to install; accuracy needs neither."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "scipy", None)
-    evaluation = TaskEvaluation(TWO, 0.5, one_hot([1, 0], 2), torch.tensor([1, 1]))
+    evaluation = TaskEvaluation(build_answer(TWO), 0.5, one_hot([1, 0], 2), torch.tensor([1, 1]))
     assert evaluation.accuracy == 0.5
     with pytest.raises(UsageError, match=re.escape(install("model"))):
         _ = evaluation.scores
