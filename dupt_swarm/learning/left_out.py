@@ -56,10 +56,25 @@ class TextFiles:
         leave_out: Callable[[LeftOut], object],
         look: Callable[[], object] = lambda: None,
     ) -> Iterator[Piece]:
-        """Their text; see `read_pieces` and `read_readable`."""
+        """Their text; see `read_pieces`. Unless strict, files that cannot be read to their end are left out.
+
+        So each file is read twice, the second time from memory as a rule; tokenising takes far longer.
+
+        Args:
+            sources: from `find`.
+            leave_out: told of each file that is left out.
+            look: called now and then while a file is looked through.
+
+        Raises:
+            CorpusError: no file is left, or a library is missing; if strict, one cannot be read.
+        """
         if self.strict:
-            return read_pieces(sources, self.field)
-        return read_readable(sources, self.field, leave_out, look)
+            yield from read_pieces(sources, self.field)
+            return
+        starts = dict(zip(sources, accumulate((source.size for source in sources), initial=0), strict=False))
+        for source in self._readable(sources, leave_out, look):
+            for piece in read_pieces([source], self.field):
+                yield piece._replace(bytes_read=starts[source] + piece.bytes_read)
 
     def check(self) -> None:
         """Find out quickly what can be known without a tokenizer; does not read on after the first text.
@@ -88,57 +103,31 @@ class TextFiles:
         self.check()
         sources = self.find()
         if not self.strict:
-            return list(readable(sources, self.field, leave_out))
+            return list(self._readable(sources, leave_out))
         for _ in read_pieces(sources, self.field, skim=True):
             pass
         return sources
 
-
-def read_readable(
-    sources: Sequence[Source],
-    field: str,
-    leave_out: Callable[[LeftOut], object],
-    look: Callable[[], object] = lambda: None,
-) -> Iterator[Piece]:
-    """As `read_pieces`, but files that cannot be read to their end are left out as a whole.
-
-    So each file is read twice, the second time from memory as a rule; tokenising takes far longer.
-
-    Args:
-        sources: from `find_sources`.
-        field: the JSON key or the Parquet column that holds the text.
-        leave_out: told of each file that is left out.
-        look: called now and then while a file is looked through.
-
-    Raises:
-        CorpusError: no file is left, or a library is missing.
-    """
-    starts = dict(zip(sources, accumulate((source.size for source in sources), initial=0), strict=False))
-    for source in readable(sources, field, leave_out, look):
-        for piece in read_pieces([source], field):
-            yield piece._replace(bytes_read=starts[source] + piece.bytes_read)
-
-
-def readable(
-    sources: Sequence[Source],
-    field: str,
-    leave_out: Callable[[LeftOut], object],
-    look: Callable[[], object] = lambda: None,
-) -> Iterator[Source]:
-    """Those of ``sources`` that can be read to their end; for arguments and errors see `read_readable`."""
-    first, left_out = None, 0
-    for source in sources:
-        if error := problem_with(source, field, look):
-            if len(sources) == 1:
-                raise error
-            first, left_out = first or error, left_out + 1
-            leave_out(LeftOut(source.path, str(error), not isinstance(error, InaccessibleError)))
-        else:
-            yield source
-    if first is not None and left_out == len(sources):
-        raise CorpusError(
-            f"none of the {left_out} files can be read; the first: {first}", setting=first.settings
-        )
+    def _readable(
+        self,
+        sources: Sequence[Source],
+        leave_out: Callable[[LeftOut], object],
+        look: Callable[[], object] = lambda: None,
+    ) -> Iterator[Source]:
+        """Those that can be read to their end; for arguments and errors see `read`."""
+        first, left_out = None, 0
+        for source in sources:
+            if error := problem_with(source, self.field, look):
+                if len(sources) == 1:
+                    raise error
+                first, left_out = first or error, left_out + 1
+                leave_out(LeftOut(source.path, str(error), not isinstance(error, InaccessibleError)))
+            else:
+                yield source
+        if first is not None and left_out == len(sources):
+            raise CorpusError(
+                f"none of the {left_out} files can be read; the first: {first}", setting=first.settings
+            )
 
 
 def problem_with(source: Source, field: str, look: Callable[[], object] = lambda: None) -> CorpusError | None:

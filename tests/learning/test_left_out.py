@@ -15,7 +15,7 @@ from dupt_swarm.learning import corpus as corpus_module
 from dupt_swarm.learning import left_out as left_out_module
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.documents import Source, find_sources
-from dupt_swarm.learning.left_out import LeftOut, TextFiles, read_readable
+from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from dupt_swarm.learning.tokenizer import train_tokenizer
 
 BYTES = train_tokenizer([], 257)
@@ -39,7 +39,7 @@ BAD = (latin_1, binary, link_to_nothing)
 
 def read(folder: Path) -> tuple[str, list[LeftOut]]:
     left_out: list[LeftOut] = []
-    text = "".join(piece.text for piece in read_readable(find_sources(folder), "text", left_out.append))
+    text = "".join(piece.text for piece in TextFiles(folder).read(find_sources(folder), left_out.append))
     return text, left_out
 
 
@@ -60,7 +60,7 @@ def test_bytes_read_count_what_was_left_out(tmp_path: Path) -> None:
     latin_1(tmp_path / "a.txt")
     (tmp_path / "b.txt").write_text("text")
     sources = find_sources(tmp_path)
-    pieces = list(read_readable(sources, "text", lambda _: None))
+    pieces = list(TextFiles(tmp_path).read(sources, lambda _: None))
     assert pieces[-1].bytes_read == sum(source.size for source in sources)
 
 
@@ -72,7 +72,7 @@ def test_long_files_are_looked_through_with_signs_of_life(
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_text((json.dumps({"text": TEXT}) + "\n") * 5)
     looks: list[None] = []
-    pieces = read_readable(find_sources(tmp_path), "text", lambda _: None, lambda: looks.append(None))
+    pieces = TextFiles(tmp_path).read(find_sources(tmp_path), lambda _: None, lambda: looks.append(None))
     next(pieces)
     assert len(looks) == 2
     assert len(list(pieces)) == 9
