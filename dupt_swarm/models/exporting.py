@@ -8,10 +8,9 @@ from pathlib import Path
 import torch
 
 from dupt_swarm.disk.folders import CHAIN_FILE
-from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.export.export import FORMATS, choose_format
+from dupt_swarm.learning.export.export import choose_format
 from dupt_swarm.learning.export.export import export as write
-from dupt_swarm.learning.export.gguf import TYPES, Gguf
+from dupt_swarm.learning.export.gguf import Gguf
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.models.saved_model import (
@@ -49,12 +48,8 @@ def export(
         CheckpointError: the folder cannot be written.
     """
     folder = Path(folder)
-    if format is not None and format not in FORMATS:
-        raise UsageError(f"there is no format {format}; choose one of {', '.join(FORMATS)}", setting="format")
-    if type is not None and type not in TYPES:
-        raise UsageError(f"there is no type {type}; choose one of {', '.join(TYPES)}", setting="type")
-    check_vacant(folder)
     form = choose_format(format, model.manifest.model, type)
+    check_vacant(folder)
     learned = _learned(model)
     with new_model_folder(folder) as unfinished:
         write(unfinished, learned, form)

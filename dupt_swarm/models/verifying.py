@@ -6,7 +6,6 @@ manifest names or draws. The arithmetic is not checked: those who have signed a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,7 +107,16 @@ def verify(path: Path | str, initial_digest: str = "") -> Verified:
         unchecked.append("the state's number of tokens: it does not follow from these links alone")
     else:
         _check_tokens(chain, model)
-    return _summary(chain, model, tuple(unchecked))
+    return Verified(
+        swarm_id=model.manifest.swarm_id,
+        state_digest=chain.head,
+        round=chain.electorate.round,
+        tokens=model.index.header["tokens_total"],
+        begins=begins,
+        weak_rounds=tuple(number for number, link in enumerate(chain.links, begins + 1) if link.choice.weak),
+        contributors=tuple(entry for entry in Bookkeeping().read(chain).entries if entry.rounds),
+        unchecked=tuple(unchecked),
+    )
 
 
 def _saved(path: Path) -> _Model:
@@ -179,7 +187,7 @@ def _load(model: _Model) -> Chain:
 
 def _check_first(chain: Chain, model: _Model, initial_digest: str) -> None:
     named = [digest for digest in (model.manifest.initial_digest, initial_digest) if digest]
-    wrong = [wanted for wanted in named or [_drawn(model.manifest).digest] if wanted != chain.first]
+    wrong = [wanted for wanted in named or [_drawn(model.manifest)] if wanted != chain.first]
     if not wrong:
         return
     problem = (
@@ -195,8 +203,9 @@ def _check_first(chain: Chain, model: _Model, initial_digest: str) -> None:
     )
 
 
-def _drawn(manifest: Manifest) -> ReplicaState:
-    return first_state(manifest, list(first_model(manifest).parameters()))
+def _drawn(manifest: Manifest) -> str:
+    """The digest of the state of round 0 that the seed draws on this machine."""
+    return first_state(manifest, list(first_model(manifest).parameters())).digest
 
 
 def _check_state(chain: Chain, model: _Model) -> None:
@@ -235,18 +244,3 @@ def _check_tokens(chain: Chain, model: _Model) -> None:
             f"{model.chain}: the links count {counted:,} tokens, and the model's state {said:,}, so they are "
             f"forged; {REMEDY}"
         )
-
-
-def _summary(chain: Chain, model: _Model, unchecked: Sequence[str]) -> Verified:
-    round = chain.electorate.round
-    begins = round - len(chain.links)
-    return Verified(
-        swarm_id=model.manifest.swarm_id,
-        state_digest=chain.head,
-        round=round,
-        tokens=model.index.header["tokens_total"],
-        begins=begins,
-        weak_rounds=tuple(number for number, link in enumerate(chain.links, begins + 1) if link.choice.weak),
-        contributors=tuple(entry for entry in Bookkeeping().read(chain).entries if entry.rounds),
-        unchecked=tuple(unchecked),
-    )

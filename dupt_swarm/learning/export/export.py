@@ -10,7 +10,7 @@ from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.card import render_card
-from dupt_swarm.learning.export.gguf import Gguf
+from dupt_swarm.learning.export.gguf import TYPES, Gguf
 from dupt_swarm.learning.export.hugging_face import HuggingFace
 from dupt_swarm.learning.export.learned import Format, Learned, write_json, write_tensors
 from dupt_swarm.manifest import Manifest, Model
@@ -55,8 +55,12 @@ def choose_format(name: str | None, model: Model, type: str | None = None) -> Fo
     ``type`` is that of the weights, for formats that have several.
 
     Raises:
-        UsageError: the format cannot hold such a model, or has no types.
+        UsageError: there is no such format or type, the format cannot hold such a model, or has no types.
     """
+    if name is not None and name not in FORMATS:
+        raise UsageError(f"there is no format {name}; choose one of {', '.join(FORMATS)}", setting="format")
+    if type is not None and type not in TYPES:
+        raise UsageError(f"there is no type {type}; choose one of {', '.join(TYPES)}", setting="type")
     if type is not None and name != Gguf.name:
         raise UsageError("only the format gguf has types of weights", setting=("type", "format"))
     fitting = next(form for form in FORMATS.values() if not form.problem(model))
