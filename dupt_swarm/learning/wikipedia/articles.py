@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError, install
 from dupt_swarm.learning.reading import MissingLibraryError
-from dupt_swarm.learning.wikipedia.export import Page, read_pages
+from dupt_swarm.learning.wikipedia.export import read_pages
 from dupt_swarm.learning.wikipedia.workers import Workers
 
 # Large wikis come in parts too: enwiki-20260101-pages-articles1.xml-p1p41242.bz2. An index is no .xml.
@@ -59,8 +59,12 @@ def read_articles(path: Path) -> Iterator[Article]:
     """
     _need_library(path)
     pages = unreadable = 0
-    with Workers() as workers, closing(_requests(path)) as requests:
+    with Workers() as workers, closing(read_pages(path)) as found:
         workers.check()
+        requests = (
+            (page, {"title": page.title, "wikitext": page.wikitext, "namespaces": page.namespaces})
+            for page in found
+        )
         for page, text in workers.map(requests):
             pages, unreadable = pages + 1, unreadable + (text is None)
             if text:
@@ -80,18 +84,9 @@ def skim_articles(path: Path) -> Iterator[Article]:
         CorpusError, MissingLibraryError, OSError, EOFError: as above.
     """
     _need_library(path)
-    with closing(read_pages(path, {})) as pages:
+    with closing(read_pages(path)) as pages:
         for page in pages:
             yield Article(page.wikitext, page.position)
-
-
-def _requests(path: Path) -> Generator[tuple[Page, dict[str, Any]], None, None]:
-    """Pages, and what a worker is to be asked of each."""
-    namespaces: dict[str, str] = {}
-    with closing(read_pages(path, namespaces)) as pages:
-        for page in pages:
-            names = list(namespaces.values())
-            yield page, {"title": page.title, "wikitext": page.wikitext, "namespaces": names}
 
 
 def _need_library(path: Path) -> None:

@@ -33,27 +33,24 @@ class Page(NamedTuple):
 
     title: str
     wikitext: str
+    namespaces: tuple[str, ...]  # what its wiki calls `FILES` and `CATEGORIES`
     position: int  # bytes of the file read so far
 
 
-def read_pages(path: Path, namespaces: dict[str, str]) -> Generator[Page, None, None]:
+def read_pages(path: Path) -> Generator[Page, None, None]:
     """The articles of a dump, compressed or not: no redirects, and no pages of other namespaces.
 
     What is malformed as a page is passed over: without title or text, or longer than any page can be.
-
-    Args:
-        path: the dump.
-        namespaces: receives what this wiki calls `FILES` and `CATEGORIES`, before the first page comes.
 
     Raises:
         CorpusError: it is no export of MediaWiki, is damaged, or ends too early.
         OSError, EOFError: it cannot be read or unpacked.
     """
     with path.open("rb") as raw, decompressed(path, raw) as file:
-        export = _Export(path, namespaces)
+        export = _Export(path)
         while data := file.read(READ_BYTES):
             for title, text in export.feed(data):
-                yield Page(title, text, raw.tell())
+                yield Page(title, text, tuple(export.namespaces.values()), raw.tell())
         export.close()
 
 
@@ -75,10 +72,14 @@ class _PageParts:
 
 
 class _Export:
-    """Follows the elements of an export, and keeps those of the page that is being read."""
+    """Follows the elements of an export, and keeps those of the page that is being read.
 
-    def __init__(self, path: Path, namespaces: dict[str, str]) -> None:
-        self._path, self._namespaces = path, namespaces
+    Attributes:
+        namespaces: what this wiki calls `FILES` and `CATEGORIES`, by number; it is there before any page.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.namespaces = path, dict[str, str]()
         self._page: _PageParts | None = None
         self._articles: list[tuple[str, str]] = []
         self._namespace = ""  # the number of that whose name is being read
@@ -151,7 +152,7 @@ class _Export:
         self._text = None
         if name == "namespace":
             if self._namespace in (FILES, CATEGORIES):
-                self._namespaces[self._namespace] = text
+                self.namespaces[self._namespace] = text
         elif self._page is None:
             return
         elif name != "page":

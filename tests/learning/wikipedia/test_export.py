@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def titles(path: Path) -> list[str]:
-    return [one.title for one in read_pages(path, {})]
+    return [one.title for one in read_pages(path)]
 
 
 def write_repeated(path: Path, head: str, part: str, times: int) -> Path:
@@ -33,13 +33,11 @@ def write_repeated(path: Path, head: str, part: str, times: int) -> Path:
 
 def test_articles_are_read_with_what_the_wiki_calls_its_namespaces(path: Path) -> None:
     """Title and text as they were written, and files and categories in the wiki's own language."""
-    namespaces: dict[str, str] = {}
-    found = list(read_pages(write_dump(path, BEAR, page("A & B", "x")), namespaces))
-    assert [(one.title, one.wikitext) for one in found] == [
-        ("Bear", "A '''bear''' & a <ref>bridge</ref>."),
-        ("A & B", "x"),
+    found = read_pages(write_dump(path, BEAR, page("A & B", "x")))
+    assert [(one.title, one.wikitext, one.namespaces) for one in found] == [
+        ("Bear", "A '''bear''' & a <ref>bridge</ref>.", ("Datei", "Kategorie")),
+        ("A & B", "x", ("Datei", "Kategorie")),
     ]
-    assert namespaces == {"6": "Datei", "14": "Kategorie"}
 
 
 def test_only_articles_are_read(path: Path) -> None:
@@ -68,7 +66,7 @@ def test_malformed_pages_are_passed_over(path: Path, monkeypatch: pytest.MonkeyP
 def test_other_contents_of_a_revision_are_not_its_text(path: Path) -> None:
     """A revision may have more than one content; the article is that at its own level."""
     slot = "<content><role>other</role><model>json</model><text>{}</text></content></revision>"
-    [found] = read_pages(write_dump(path, BEAR.replace("</revision>", slot)), {})
+    [found] = read_pages(write_dump(path, BEAR.replace("</revision>", slot)))
     assert found.wikitext.startswith("A '''bear'''")
 
 
@@ -76,7 +74,7 @@ def test_other_contents_of_a_revision_are_not_its_text(path: Path) -> None:
 def test_compressed_dumps_are_unpacked_as_they_are_read(path: Path, suffix: str) -> None:
     """Also one that consists of many compressed files, as multistream dumps do."""
     path = write_dump(path.with_name(path.name + suffix), *(page(str(number), "x") for number in range(9)))
-    found = list(read_pages(path, {}))
+    found = list(read_pages(path))
     assert [one.title for one in found] == [str(number) for number in range(9)]
     assert found[-1].position <= path.stat().st_size
 
