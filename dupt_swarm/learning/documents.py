@@ -221,14 +221,6 @@ def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:
         yield from _chunks(text, size * number // total)
 
 
-def _read_dump(path: Path, _field: str) -> Iterator[_Chunk]:
-    return _articles(read_articles(path))
-
-
-def _skim_dump(path: Path, _field: str) -> Iterator[_Chunk]:
-    return _articles(skim_articles(path))
-
-
 def _articles(articles: Iterable[Article]) -> Iterator[_Chunk]:
     for article in articles:
         yield from _chunks(article.text, article.position)
@@ -239,9 +231,9 @@ _READERS: dict[str, _Reader] = {
     **dict.fromkeys(TEXT_SUFFIXES, _read_text),
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
-    DUMP: _read_dump,
+    DUMP: lambda path, _field: _articles(read_articles(path)),
 }
-_SKIMMERS = _READERS | {DUMP: _skim_dump}
+_SKIMMERS = _READERS | {DUMP: lambda path, _field: _articles(skim_articles(path))}
 
 
 def _chunks(text: str, position: int) -> Iterator[_Chunk]:

@@ -7,17 +7,17 @@ models scale their logits, which there is no place for here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.architectures.architecture import Architecture, Config
-from dupt_swarm.learning.architectures.llama import LLAMA, NAMES, query_key_value, too_odd
+from dupt_swarm.learning.architectures.architecture import Config
+from dupt_swarm.learning.architectures.llama import LLAMA, NAMES, query_key_value
 from dupt_swarm.learning.architectures.llama import more as more_of_llama
 from dupt_swarm.learning.architectures.llama import tidy as tidy_llama
-from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
 
@@ -29,11 +29,6 @@ def neighbours(model: Model) -> Tensor:
     query, key, value = query_key_value(model)
     turned = torch.arange(query + key).view(-1, 2, model.head_width // 2).transpose(1, 2).flatten()
     return torch.cat((turned, torch.arange(query + key, query + key + value)))
-
-
-def their_row(row: Row) -> Row:
-    """LLaMA's row, with its rows in their order where they are turned."""
-    return Row(row.ours, row.theirs, rows=row.rows, order=neighbours) if row.rows else row
 
 
 def tidy(config: Config) -> dict[str, Any]:
@@ -54,15 +49,12 @@ def more(model: Model) -> dict[str, Any]:
     return more_of_llama(model) | {"pad_token_id": None}
 
 
-COHERE = Architecture(
+ROWS = (replace(row, order=neighbours) if row.rows else row for row in NAMES.rows if row.ours != "h.*.ln_2")
+COHERE = replace(
+    LLAMA,
     name="cohere",
     class_name="CohereForCausalLM",
-    heads={},
-    names=Names(
-        tuple(their_row(row) for row in NAMES.rows if row.ours != "h.*.ln_2"),
-        prefix=NAMES.prefix,
-        passed_over=NAMES.passed_over,
-    ),
+    names=replace(NAMES, rows=tuple(ROWS)),
     keys={"layer_norm_eps" if key == "rms_norm_eps" else key: ours for key, ours in LLAMA.keys.items()},
     parts={**LLAMA.parts, "norm": "layer", "placement": "parallel"},
     fixed={
@@ -74,5 +66,4 @@ COHERE = Architecture(
     },
     tidy=tidy,
     more=more,
-    too_odd=too_odd,
 )

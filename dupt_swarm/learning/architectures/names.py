@@ -101,6 +101,6 @@ class Names:
         return row, [f"{name.replace('*', number[0] if number else '')}.{leaf}" for name in row.modules]
 
 
-def _cut(tensor: Tensor, row: Row, model: Model) -> Iterator[Tensor]:
+def _cut(tensor: Tensor, row: Row, model: Model) -> Sequence[Tensor]:
     tensor = tensor[row.order(model)] if row.order else tensor
-    return iter(torch.split(tensor, list(row.rows(model)))) if row.rows else iter((tensor,))
+    return torch.split(tensor, list(row.rows(model))) if row.rows else (tensor,)
