@@ -98,7 +98,6 @@ class Label(_OfTheExample):
         self.outputs = len(labels)
 
     def read(self, value: object, choices: int) -> float:
-        """See `Answer`."""
         del choices
         label = name_of(value)
         if label not in self._numbers:
@@ -154,7 +153,6 @@ class Choice:
     criterion = "accuracy"
 
     def read(self, value: object, choices: int) -> float:
-        """See `Answer`."""
         number = number_in(value)
         if number not in range(choices):
             raise ValueError(
@@ -191,7 +189,6 @@ class Score(_OfTheExample):
     criterion = "spearman"
 
     def read(self, value: object, choices: int) -> float:
-        """See `Answer`."""
         del choices
         number = number_in(value)
         if not math.isfinite(number):

@@ -84,4 +84,4 @@ def build_strategy(
     ``matrices``, ``unigrams``: see `learning.inner.build_inner`; ``offload``: see `Offloaded`.
     """
     strategy = STRATEGIES[manifest.rounds.strategy]
-    return strategy(parameters, manifest, anchor, matrices, unigrams, offload=offload)
+    return strategy(parameters, manifest, anchor, matrices=matrices, unigrams=unigrams, offload=offload)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies.flat import clip_gradients, move_to, unflatten
 from dupt_swarm.manifest import Manifest
 
@@ -17,17 +16,9 @@ class Gradient:
     """A `Strategy`: contributes the mean gradient since the last round; the parameters stay at the anchor."""
 
     def __init__(
-        self,
-        parameters: Sequence[nn.Parameter],
-        manifest: Manifest,
-        anchor: Tensor,
-        matrices: Iterable[nn.Parameter] | None = None,
-        unigrams: Unigrams | None = None,
-        *,
-        offload: bool = False,
+        self, parameters: Sequence[nn.Parameter], manifest: Manifest, anchor: Tensor, **_: object
     ) -> None:
         """See `build_strategy`; all parameters are alike here, and there are no moments."""
-        del matrices, unigrams, offload
         self._parameters = parameters
         self._clip_norm = manifest.inner.clip_norm
         unflatten(anchor, parameters)
