@@ -94,7 +94,7 @@ def main(
     from monitor.server import MonitorServer
 
     # The port first: it takes no time to find out that it is taken.
-    with MonitorServer(host, port, allow_hosts=allow_host) as server:
+    with MonitorServer(host, port, allow_host) as server:
         click.echo("looking for the swarm", err=True)
         connect = partial(_connect, initial_peers, invitation)
         with Watcher(connect, swarm, state_dir=folder) as watcher:

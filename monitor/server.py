@@ -67,15 +67,12 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
     allow_reuse_port = False  # or two monitors could share a port unnoticed
     handle_error = staticmethod(report_unanswered)
 
-    def __init__(
-        self, host: str, port: int, app: WSGIApplication | None = None, allow_hosts: Collection[str] = ()
-    ) -> None:
-        """Listen at once; `serve_forever` then answers.
+    def __init__(self, host: str, port: int, allow_hosts: Collection[str] = ()) -> None:
+        """Listen at once; `set_app` says what to serve, and `serve_forever` then answers.
 
         Args:
             host: an address or a name of this machine.
             port: 0 takes a free one.
-            app: what to serve; None: `set_app` follows before `serve_forever`.
             allow_hosts: names to which it answers, beside ``host``, localhost and all IP addresses.
 
         Raises:
@@ -85,8 +82,6 @@ class MonitorServer(ThreadingMixIn, WSGIServer):
             self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             super().__init__((host, port), _Handler)
         self._names = (host, *allow_hosts)
-        if app is not None:
-            self.set_app(app)
 
     def set_app(self, application: WSGIApplication | None) -> None:
         """As inherited; what is asked of another host never gets there."""

@@ -16,18 +16,16 @@ RESTART_SECONDS = 60
 
 
 class Launchd(Manager):
-    """See `Manager`."""
+    """`Manager` documents its methods."""
 
     tool = ("launchctl",)
 
     @property
     def after(self) -> str:
-        """See `Manager`."""
         return f"it starts with your session, and writes to {self._log}; this was never tried on a Mac"
 
     @property
     def path(self) -> Path:
-        """See `Manager`."""
         return Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
 
     @property
@@ -35,7 +33,6 @@ class Launchd(Manager):
         return default_state_dir() / "service.log"
 
     def text(self, last: LastJoin) -> str:
-        """See `Manager`."""
         agent = plistlib.dumps(
             {
                 "Label": LABEL,
@@ -58,23 +55,19 @@ class Launchd(Manager):
         return agent.decode()
 
     def check(self) -> None:
-        """See `Manager`."""
         if error := self.ask("print", self._domain):
             raise DuptError(
                 f"launchd of this user cannot be reached ({error}); log in on the Mac's own screen"
             )
 
     def runs(self) -> bool:
-        """See `Manager`."""
         return not self.ask("print", f"{self._domain}/{LABEL}")
 
     def start(self) -> None:
-        """See `Manager`."""
         self.stop()
         self.tell("bootstrap", self._domain, str(self.path))
 
     def stop(self) -> None:
-        """See `Manager`."""
         if self.runs():
             self.tell("bootout", f"{self._domain}/{LABEL}")
 
@@ -82,7 +75,6 @@ class Launchd(Manager):
         """See `Manager`: launchd has forgotten it when it stopped."""
 
     def status(self) -> int:
-        """See `Manager`."""
         return self.show("print", f"{self._domain}/{LABEL}")
 
     @property

@@ -44,13 +44,12 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "%"
 
 
 class Systemd(Manager):
-    """See `Manager`."""
+    """`Manager` documents its methods."""
 
     tool = ("systemctl", "--user")
 
     @property
     def after(self) -> str:
-        """See `Manager`."""
         return (
             f"it starts with your session; `journalctl --user --unit {UNIT} --follow` shows what it says\n"
             "to have it run while you are logged out, too: loginctl enable-linger"
@@ -58,11 +57,9 @@ class Systemd(Manager):
 
     @property
     def path(self) -> Path:
-        """See `Manager`."""
         return Path(platformdirs.user_config_dir()) / "systemd" / "user" / UNIT
 
     def text(self, last: LastJoin) -> str:
-        """See `Manager`."""
         variables = (f"Environment={_quoted(f'{name}={value}')}\n" for name, value in last.variables.items())
         # Of a command, unlike elsewhere, `$` would begin a variable.
         command = " ".join(_quoted(word).replace("$", "$$") for word in last.command)
@@ -74,7 +71,6 @@ class Systemd(Manager):
         )
 
     def check(self) -> None:
-        """See `Manager`."""
         if error := self.ask("show", "--property=Version"):
             raise DuptError(
                 f"systemd of this user cannot be reached ({error}); log in as that user, not by su or sudo, "
@@ -82,25 +78,20 @@ class Systemd(Manager):
             )
 
     def runs(self) -> bool:
-        """See `Manager`."""
         return not self.ask("is-active", "--quiet", UNIT)
 
     def start(self) -> None:
-        """See `Manager`."""
         self.tell("daemon-reload")
         self.tell("enable", "--quiet", UNIT)
         self.tell("restart", UNIT)
 
     def stop(self) -> None:
-        """See `Manager`."""
         self.tell("disable", "--quiet", "--now", UNIT)
 
     def forget(self) -> None:
-        """See `Manager`."""
         self.tell("daemon-reload")
 
     def status(self) -> int:
-        """See `Manager`."""
         return self.show("--no-pager", "status", UNIT)
 
 

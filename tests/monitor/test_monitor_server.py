@@ -1,6 +1,5 @@
 import socket
 import struct
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,10 +11,10 @@ from prometheus_client import CollectorRegistry
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.node.view import View
-from dupt_swarm.presets import manifest_from_preset
 from monitor.collector import SwarmCollector
 from monitor.server import MonitorServer, build_app
 from monitor.watcher import Snapshot
+from tests.support.invented import MANIFEST, serving
 from tests.support.waiting import wait_until
 
 
@@ -41,19 +40,12 @@ class Site:
 
 @pytest.fixture
 def site() -> Iterator[Site]:
-    manifest = manifest_from_preset(
-        "tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512
-    )
     registry = CollectorRegistry()
-    registry.register(SwarmCollector(lambda: Snapshot(manifest, View(0.0, ())), 50))
+    registry.register(SwarmCollector(lambda: Snapshot(MANIFEST, View(0.0, ())), 50))
     app = build_app(registry, lambda: served.healthy)
-    with MonitorServer("127.0.0.1", 0, app, ["monitor", "swarm.Example.org"]) as server:
+    with serving(app, "monitor", "swarm.Example.org") as server:
         served = Site(server)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield served
-        server.shutdown()
-        thread.join()
 
 
 def test_metrics_page(site: Site) -> None:
@@ -138,14 +130,14 @@ def test_clients_that_leave_are_no_error(
 def test_port_taken(site: Site) -> None:
     """A taken port is refused with a remedy."""
     with pytest.raises(UsageError, match=r"cannot listen there .*choose another --host or --port"):
-        MonitorServer("127.0.0.1", site.server.server_port, build_app(CollectorRegistry(), lambda: True))
+        MonitorServer("127.0.0.1", site.server.server_port)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "a" * 64])
 def test_unknown_host(host: str) -> None:
     """A host that is not an address of this machine, or cannot be the name of any, is refused alike."""
     with pytest.raises(UsageError, match=f"--host {host} --port 0: cannot listen there"):
-        MonitorServer(host, 0, build_app(CollectorRegistry(), lambda: True))
+        MonitorServer(host, 0)
 
 
 def test_ipv6_address() -> None:
@@ -155,5 +147,5 @@ def test_ipv6_address() -> None:
             probe.bind(("::1", 0))
     except OSError:
         pytest.skip("this machine has no IPv6")
-    with MonitorServer("::1", 0, build_app(CollectorRegistry(), lambda: True)) as server:
+    with MonitorServer("::1", 0) as server:
         assert server.url == f"http://[::1]:{server.server_port}"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from wsgiref.types import WSGIApplication
 
 from prometheus_client import CollectorRegistry
 
@@ -132,12 +133,19 @@ class TrainedSwarm:
 @contextmanager
 def served(site: Site) -> Iterator[str]:
     """The URL of a monitor that serves ``site``."""
-    app = build_app(CollectorRegistry(), lambda: True, site.answer)
-    with MonitorServer("127.0.0.1", 0, app) as server:
+    with serving(build_app(CollectorRegistry(), lambda: True, site.answer)) as server:
+        yield server.url
+
+
+@contextmanager
+def serving(app: WSGIApplication, *names: str) -> Iterator[MonitorServer]:
+    """A running server of ``app``, which answers to these ``names`` too."""
+    with MonitorServer("127.0.0.1", 0, names) as server:
+        server.set_app(app)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield server.url
+            yield server
         finally:
             server.shutdown()
             thread.join()

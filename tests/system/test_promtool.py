@@ -1,6 +1,5 @@
 import shutil
 import subprocess
-import threading
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +16,10 @@ from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.collector import METRICS, SwarmCollector
 from monitor.dashboards.query import Query
 from monitor.dashboards.swarm import SWARM
-from monitor.server import MonitorServer, build_app
+from monitor.server import build_app
 from monitor.watcher import Snapshot
 from tests.support.costs import cost_fields
+from tests.support.invented import serving
 from tests.support.lacking import skip
 
 NOW = 1_000_000.0
@@ -67,15 +67,11 @@ def served_metrics(snapshot: Snapshot) -> str:
     """What a scrape over HTTP gets."""
     registry = CollectorRegistry()
     registry.register(SwarmCollector(lambda: snapshot, 50, lambda: NOW))
-    with MonitorServer("127.0.0.1", 0, build_app(registry, lambda: True)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            with urllib.request.urlopen(f"{server.url}/metrics", timeout=5) as response:
-                return str(response.read().decode())
-        finally:
-            server.shutdown()
-            thread.join()
+    with (
+        serving(build_app(registry, lambda: True)) as server,
+        urllib.request.urlopen(f"{server.url}/metrics", timeout=5) as response,
+    ):
+        return str(response.read().decode())
 
 
 @pytest.fixture(scope="module")
