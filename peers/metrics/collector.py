@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import chain
 from typing import TYPE_CHECKING, get_args
@@ -21,10 +21,11 @@ from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
-from peers.metrics.gpu import Gpus
+from peers.metrics.gpu import cards_among, samples_of
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorder
 
 if TYPE_CHECKING:
+    from dupt_swarm.learning.driver import Card
     from dupt_swarm.oracle.oracle import Oracle
     from dupt_swarm.swarm import Swarm
 
@@ -44,7 +45,7 @@ class PeerMetrics(Collector):
         self._swarm: Swarm | None = None
         self._settings: NodeSettings | None = None
         self._oracle: Oracle | None = None
-        self._gpus: Gpus | None = None
+        self._cards: Sequence[Card] = ()
         self._steps, self._rounds, self._downloads = StepRecorder(), RoundRecorder(), DownloadRecorder()
 
     def joined(self, swarm: Swarm, settings: NodeSettings) -> None:
@@ -54,7 +55,7 @@ class PeerMetrics(Collector):
 
     def trains(self, oracle: Oracle, devices: str) -> None:
         """This peer's oracle begins; for what ``devices`` is see `several_devices`."""
-        self._gpus, self._oracle = Gpus.of_devices(devices), oracle
+        self._cards, self._oracle = cards_among(devices), oracle
         oracle.observe(self._steps.add)
 
     def report(self, status: Status) -> None:
@@ -67,10 +68,9 @@ class PeerMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """New families with samples."""
-        of_gpus = self._gpus.samples() if self._gpus else ()
         # What this process knows replaces what its record says.
         own = (self._of_record(), self._of_process(), self._of_swarm(), self._of_oracle())
-        yield from families(dict(chain(*own, of_gpus)).items())
+        yield from families(dict(chain(*own, samples_of(self._cards))).items())
         for histogram, distributions in self._histograms():
             yield histogram.histogram(distributions)
 

@@ -22,29 +22,20 @@ READINGS = {
 }
 
 
-class Gpus:
-    """The metrics of NVIDIA GPUs."""
+def cards_among(devices: str) -> Sequence[Card]:
+    """The NVIDIA GPUs among ``devices``; for what these are see `several_devices`."""
+    if not devices.startswith("cuda"):
+        return []  # without loading PyTorch
+    from dupt_swarm.learning.device import several_devices
+    from dupt_swarm.learning.driver import cards_of
 
-    def __init__(self, cards: Sequence[Card]) -> None:
-        """Of a card that the driver does not know there are no samples."""
-        self._cards = cards
+    return cards_of(several_devices(devices))
 
-    @classmethod
-    def of_devices(cls, devices: str) -> Gpus:
-        """Those among them; for what ``devices`` is see `several_devices`."""
-        if not devices.startswith("cuda"):
-            return cls([])  # without loading PyTorch
-        from dupt_swarm.learning.device import several_devices
-        from dupt_swarm.learning.driver import cards_of
 
-        return cls(cards_of(several_devices(devices)))
-
-    def samples(self) -> Iterator[tuple[MetricSpec, list[Sample]]]:
-        """What can be read now; not every GPU knows everything."""
-        for spec, read in READINGS.items():
-            found = [(card, read(card)) for card in self._cards]
-            samples: list[Sample] = [
-                ((str(card.index),), value) for card, value in found if value is not None
-            ]
-            if samples:
-                yield spec, samples
+def samples_of(cards: Sequence[Card]) -> Iterator[tuple[MetricSpec, list[Sample]]]:
+    """What can be read of the cards now; not every GPU knows everything, nor the driver every GPU."""
+    for spec, read in READINGS.items():
+        found = [(card, read(card)) for card in cards]
+        samples: list[Sample] = [((str(card.index),), value) for card, value in found if value is not None]
+        if samples:
+            yield spec, samples
