@@ -1,17 +1,11 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS, in_order
-from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import Peer, View
+from dupt_swarm.node.view import View
 from monitor.tally import INCREASE_MAX, PEERS_REMEMBERED, Floor, Tally, Totals, load_totals, save_totals
-
-
-def peer(peer_id: str, **fields: Any) -> Peer:
-    known = {"role": "oracle", "state": "training", "time": 1.0, "round": 3, "swarm_tokens": 900}
-    return Peer(peer_id, PeerRecord(**{"state_digest": "a" * 64, **known, **fields}))
+from tests.support.invented import peer
 
 
 def failures(**counts: int) -> tuple[int, ...]:

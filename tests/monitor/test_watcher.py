@@ -6,18 +6,13 @@ import pytest
 
 from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import Peer, View
-from dupt_swarm.presets import manifest_from_preset
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.ledger import Ledger
 from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
+from tests.support.invented import MANIFEST, peer
 from tests.support.waiting import wait_until
 
-MANIFEST = manifest_from_preset("tiny", name="test", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512)
-RECORD = PeerRecord(
-    role="bootstrap", state="training", time=1.0, round=1, state_digest="a" * 64, swarm_tokens=5
-)
-SWARM = View(1.0, (Peer("a", RECORD),))
+SWARM = View(1.0, (peer("a", role="bootstrap", time=1.0, swarm_tokens=5),))
 NOBODY = View(1.0, ())
 
 
@@ -154,7 +149,7 @@ def test_fewer_new_nodes_as_time_goes_by() -> None:
 def test_counters_survive_a_restart(tmp_path: Path) -> None:
     """A new monitor goes on from the counters of the one before, even if the swarm has lost rounds."""
     swarm = FakeSwarm()
-    swarm.answer = lambda: View(1.0, (Peer("a", RECORD.model_copy(update={"swarm_tokens": 900})),))
+    swarm.answer = lambda: View(1.0, (peer("a", role="bootstrap", time=1.0, swarm_tokens=900),))
     with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor"):
         pass
     swarm.answer = lambda: SWARM

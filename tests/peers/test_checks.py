@@ -253,6 +253,7 @@ def test_the_disk_is_held_against_what_will_be_kept(tmp_path: Path) -> None:
 def test_a_corpus_is_read_before_it_is_needed(tmp_path: Path) -> None:
     """Its size is known, and what cannot be read is a failure."""
     (tmp_path / "a.txt").write_text("some text")
+    assert machine.check_corpus(TextFiles(str(tmp_path)))[0].detail == "1 file, 9 bytes"
     (tmp_path / "b.txt").write_text("more")
     assert machine.check_corpus(TextFiles(str(tmp_path))) == (Check("corpus", True, "2 files, 13 bytes"), 13)
     assert machine.check_corpus(TextFiles(str(tmp_path / "missing")))[0].ok is False
@@ -297,10 +298,6 @@ def test_each_of_several_corpora_is_checked(tmp_path: Path) -> None:
     assert of_task.ok is False and "put the tables into one folder" in of_task.detail
 
 
-def test_one_file_is_one(tmp_path: Path) -> None:
+def test_one_file_is_one() -> None:
     """And thousands are divided."""
-    (tmp_path / "a.txt").write_text("some text")
-    assert machine.check_corpus(TextFiles(tmp_path))[0].detail == "1 file, 9 bytes"
-    (tmp_path / "b.txt").write_text("more")
-    assert machine.check_corpus(TextFiles(tmp_path))[0].detail == "2 files, 13 bytes"
     assert [plural(count, "file") for count in (0, 1, 1234)] == ["0 files", "1 file", "1,234 files"]
