@@ -28,7 +28,7 @@ from peers.checks.report import Check
 @options.corpora("What `join` would train on.")
 @options.data
 @options.devices
-@options.room
+@options.batch_size_that_fits
 @options.gpu_memory
 @options.saving
 @options.max_disk

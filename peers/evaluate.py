@@ -171,12 +171,12 @@ def command(
                 if tasks:
                     harness = Harness(tasks, every, swarm.manifest, folder, device, own.batch_size)
                 with closing(harness) if harness else nullcontext():
-                    told = _Told(swarm, publisher, harness, log, as_json, once)
+                    reporter = _Reporter(swarm, publisher, harness, log, as_json, once)
                     if once:
-                        _measure_once(evaluator, told, control, interruption)
+                        _measure_once(evaluator, reporter, control, interruption)
                     else:
                         swarm.publish(RecordUpdate(published_at=published_at))
-                        evaluator.run(told.measured, told.look)
+                        evaluator.run(reporter.measured, reporter.look)
         log.say("left the swarm")
     interruption.exit_if_received()
 
@@ -210,8 +210,8 @@ def _check(own: EvaluatorSettings, publisher: Publisher | None, manifest: Manife
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What is done with measurements; except ``once``, what goes wrong is said, and measuring goes on."""
+class _Reporter:
+    """Prints and publishes measurements. Unless ``once``, it says what fails, and measuring goes on."""
 
     swarm: Swarm
     publisher: Publisher | None
@@ -224,11 +224,11 @@ class _Told:
         """Print it, publish the state if that is due, and measure it on tasks if that is."""
         _print(found, self.as_json)
         if self.publisher is not None and self.publisher.is_due(found.state.round):
-            with self._said("not published"):
+            with self._tolerating("not published"):
                 written = self.publisher.publish(self.swarm, found)
                 self.log.say(f"published {written}" if written else "not published: the swarm has moved on")
         if self.harness is not None and self.harness.is_due(found.state.round):
-            with self._said("not measured on tasks"):
+            with self._tolerating("not measured on tasks"):
                 if not self.harness.start(self.swarm, found):
                     self.log.say("not measured on tasks: the swarm has moved on")
 
@@ -236,7 +236,7 @@ class _Told:
         """Print and publish the results of tasks once they are there; whether they are yet to come."""
         if self.harness is None:
             return False
-        with self._said("not measured on tasks"):
+        with self._tolerating("not measured on tasks"):
             if results := self.harness.finished():
                 _print_tasks(results, self.as_json)
                 if not self.once:
@@ -244,7 +244,7 @@ class _Told:
         return self.harness.busy
 
     @contextmanager
-    def _said(self, what: str) -> Iterator[None]:
+    def _tolerating(self, what: str) -> Iterator[None]:
         try:
             yield
         except DuptError as error:
@@ -254,16 +254,16 @@ class _Told:
 
 
 def _measure_once(
-    evaluator: Evaluator, told: _Told, control: PeerControl, interruption: Interruption
+    evaluator: Evaluator, reporter: _Reporter, control: PeerControl, interruption: Interruption
 ) -> None:
     """Measure the current state, and wait for its results on tasks."""
     from dupt_swarm.evaluator import LOOK_SECONDS
 
     if (found := evaluator.measure()) is None:
         return
-    told.measured(found)
-    while told.look() and interruption.received is None:
-        control.beat("measuring", told.swarm.state.round)
+    reporter.measured(found)
+    while reporter.look() and interruption.received is None:
+        control.beat("measuring", reporter.swarm.state.round)
         time.sleep(LOOK_SECONDS)
 
 

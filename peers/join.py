@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 )
 @options.data
 @options.devices
-@options.room
+@options.batch_size_that_fits
 @options.threads
 @options.gpu_memory
 @click.option(
@@ -123,7 +123,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
             with serve_control(swarm.folder.path, control.actions):
                 progress = control.beaten_by(screen.preparing)
                 oracle = Oracle(swarm, own, progress)
-                _remember(swarm, screen)
+                _keep_command(swarm, screen)
                 if chosen["metrics_addr"] is not None:
                     metrics.trains(oracle, own.device)
                 interruption.on_stop(oracle.stop)
@@ -143,8 +143,8 @@ def _report(status: Status, swarm: Swarm, control: PeerControl, metrics: PeerMet
     screen.show(status, swarm.view, swarm.traffic)
 
 
-def _remember(swarm: Swarm, screen: Screen) -> None:
-    """Keep what this was asked for, now that it works; without that it trains all the same."""
+def _keep_command(swarm: Swarm, screen: Screen) -> None:
+    """Keep this command for `dupt-peer service`; if that fails, it says so and trains."""
     try:
         LastJoin.of_this_process(swarm.manifest.swarm_id).save(swarm.folder.path.parent)
     except (DuptError, OSError, ValueError) as error:

@@ -215,7 +215,7 @@ batch_size = click.option(
     show_default=True,
     help="Sequences at once at most.",
 )
-room = click.option(
+batch_size_that_fits = click.option(
     "--batch-size",
     type=click.IntRange(1),
     default=None,

@@ -10,12 +10,15 @@ import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
 from peers import options
-from peers.model.measures.pairs import written
+from peers.model.measures.pairs import measure_encoder_decoder
 from peers.model.measures.report import Machine, Measure
-from peers.model.measures.text import by_decoder, by_encoder
+from peers.model.measures.text import measure_decoder, measure_encoder
 
-MEASURES: dict[str, Measure] = {"decoder": by_decoder, "encoder": by_encoder, "encoder-decoder": written}
-"""How each kind of model is measured."""
+MEASURES: dict[str, Measure] = {
+    "decoder": measure_decoder,
+    "encoder": measure_encoder,
+    "encoder-decoder": measure_encoder_decoder,
+}
 
 
 @click.command("eval")

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from dupt_swarm.models.saved_model import SavedModel
 
 
-def written(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
-    """By an encoder-decoder; see `Measure`. Beam search is that of `dupt-model translate`, with its defaults.
+def measure_encoder_decoder(
+    saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]
+) -> Report:
+    """How well an encoder-decoder writes; see `Measure`. Beam search is as in `translate` by default.
 
     Raises:
         CorpusError: there is no table, or a row is no pair of texts.

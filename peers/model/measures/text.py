@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from dupt_swarm.models.saved_model import SavedModel
 
 
-def by_decoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
-    """By a decoder; see `Measure`.
+def measure_decoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
+    """How well a decoder predicts a text; see `Measure`.
 
     Raises:
         CorpusError: there is no text, or it cannot be read.
@@ -33,8 +33,8 @@ def by_decoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[st
     return _report(saved, corpus, machine, chosen, measure)
 
 
-def by_encoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
-    """By an encoder; see `Measure`. Its perplexity is another one (Salazar et al. 2020).
+def measure_encoder(saved: SavedModel, corpus: str, machine: Machine, chosen: dict[str, Any]) -> Report:
+    """How well an encoder predicts a text; see `Measure`. Perplexity is another one (Salazar et al. 2020).
 
     Raises:
         CorpusError: there is no text, or it cannot be read.
