@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered, url_of
+from dupt_swarm.metrics.serving import Server, listening_at
 
 # Everything comes from here, and nothing a peer calls itself could run even if it got into the page.
 SECURITY_HEADERS = [
@@ -53,52 +50,17 @@ NOT_FOUND = Answer(TEXT, b"not here; see / and /metrics\n", status="404 Not Foun
 Pages = Callable[[str, str], Answer | None]
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = 10  # seconds: a silent client must not hold a thread for ever
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet: Prometheus asks every few seconds."""
-
-
-class MonitorServer(ThreadingMixIn, WSGIServer):
-    """A WSGI server with a thread per request. Use it in a ``with`` statement."""
-
-    daemon_threads = True
-    allow_reuse_port = False  # or two monitors could share a port unnoticed
-    handle_error = staticmethod(report_unanswered)
+class MonitorServer(Server):
+    """The monitor's."""
 
     def __init__(self, host: str, port: int, allow_hosts: Collection[str] = ()) -> None:
-        """Listen at once; `set_app` says what to serve, and `serve_forever` then answers.
-
-        Args:
-            host: an address or a name of this machine.
-            port: 0 takes a free one.
-            allow_hosts: names to which it answers, beside ``host``, localhost and all IP addresses.
+        """See `Server`.
 
         Raises:
             UsageError: it cannot listen there.
         """
         with listening_at(f"--host {host} --port {port}", "choose another --host or --port"):
-            self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            super().__init__((host, port), _Handler)
-        self._names = (host, *allow_hosts)
-
-    def set_app(self, application: WSGIApplication | None) -> None:
-        """As inherited; what is asked of another host never gets there."""
-        if application is not None:
-            application = answer_only_to(application, self._names, "start it with --allow-host NAME")
-        super().set_app(application)
-
-    @property
-    def url(self) -> str:
-        """Where it can be reached."""
-        return url_of(self.server_name, self.server_port)
-
-    def server_bind(self) -> None:
-        """As inherited, but without asking the DNS for our own name, which can take many seconds."""
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
-        self.setup_environ()
+            super().__init__(host, port, allow_hosts, "start it with --allow-host NAME")
 
 
 def build_app(

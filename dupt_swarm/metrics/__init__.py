@@ -5,5 +5,5 @@ record          of the fields of records, from their declarations
 swarm           of a swarm, exported by the monitor
 peer            of one peer, exported by itself
 monitor         of the monitor itself
-serving         where an HTTP server listens, and which names it answers to
+serving         the HTTP server of peers and monitor
 """

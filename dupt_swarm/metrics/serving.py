@@ -1,16 +1,16 @@
-"""What all HTTP servers here have in common: where they listen, whom they answer, and clients that leave."""
+"""The HTTP server of peers and monitor: where it listens, whom it answers, and clients that leave."""
 
 from __future__ import annotations
 
 import ipaddress
+import socket
 import sys
-import traceback
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
-
-import click
 
 from dupt_swarm.errors import UsageError
 
@@ -24,23 +24,65 @@ def listening_at(options: str, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, UnicodeError) as error:  # as to the latter: no name of a host can be written so
+    except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
             f"{options}: cannot listen there ({reason}); {remedy}, or end what uses it"
         ) from error
 
 
-def url_of(host: str, port: int) -> str:
-    """Where a server can be reached that listens at this name or address."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+class _Handler(WSGIRequestHandler):
+    timeout = 10  # seconds: a silent client must not hold a thread for ever
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep quiet: Prometheus asks every few seconds."""
 
 
-def report_unanswered(request: Any, client_address: Any) -> None:
-    """In place of a server's `handle_error`: a client that falls silent or leaves is nobody's error."""
-    del request
-    if not isinstance(sys.exception(), OSError):
-        click.echo(f"{client_address} was not answered:\n{traceback.format_exc()}", err=True)
+class Server(ThreadingMixIn, WSGIServer):
+    """A WSGI server with a thread per request. Use it in a ``with`` statement."""
+
+    daemon_threads = True
+    allow_reuse_port = False  # or two programs could share a port unnoticed
+
+    def __init__(self, host: str, port: int, names: Collection[str], remedy: str) -> None:
+        """Listen at once; `set_app` says what to serve, and `serve_forever` then answers.
+
+        Args:
+            host: an address or a name of this machine.
+            port: 0 takes a free one.
+            names: to which it answers, beside ``host``, localhost and all IP addresses.
+            remedy: for who asks by another one.
+
+        Raises:
+            OSError: it cannot listen there.
+            UnicodeError: no name of a host can be written so.
+        """
+        self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        super().__init__((host, port), _Handler)
+        self._names, self._remedy = (host, *names), remedy
+
+    def set_app(self, application: WSGIApplication | None) -> None:
+        """As inherited; what is asked of another host never gets there."""
+        if application is not None:
+            application = answer_only_to(application, self._names, self._remedy)
+        super().set_app(application)
+
+    @property
+    def url(self) -> str:
+        """Where it can be reached."""
+        host, port = self._names[0], self.server_port
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """As inherited, but a client that falls silent or leaves is nobody's error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def server_bind(self) -> None:
+        """As inherited, but without asking the DNS for our own name, which can take many seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
 
 
 def answer_only_to(app: WSGIApplication, names: Collection[str], remedy: str) -> WSGIApplication:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.metrics.serving import answer_only_to, listening_at, report_unanswered, url_of
+from dupt_swarm.metrics.serving import Server, listening_at
 from peers.metrics.collector import PeerMetrics
 
 
@@ -29,19 +29,17 @@ def serve_metrics(address: str | None) -> Iterator[PeerMetrics]:
     registry = CollectorRegistry()
     registry.register(metrics)
     with listening_at(f"--metrics-addr {address}", "choose another address or port"):
-        _check_free(host, port)
-        server, thread = start_http_server(port, host, registry)
-        app = server.get_app()
-        assert app is not None
-        server.handle_error = report_unanswered  # type: ignore[method-assign]
-        server.set_app(answer_only_to(app, (host,), "give it that name in --metrics-addr NAME:PORT"))
-    try:
-        click.echo(f"metrics of this peer: {url_of(host, server.server_port)}/metrics", err=True)
-        yield metrics
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server = Server(host, port, (), "give it that name in --metrics-addr NAME:PORT")
+    with server:
+        server.set_app(make_wsgi_app(registry))
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            click.echo(f"metrics of this peer: {server.url}/metrics", err=True)
+            yield metrics
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -58,11 +56,3 @@ def parse_address(address: str) -> tuple[str, int]:
     if int(port) > 65535:
         raise UsageError(f"--metrics-addr {address}: ports end at 65535")
     return bare, int(port)
-
-
-def _check_free(host: str, port: int) -> None:
-    # Newer Pythons would let two peers share a port unnoticed.
-    family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(target)

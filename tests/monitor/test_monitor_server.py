@@ -108,7 +108,7 @@ def test_clients_that_leave_are_no_error(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Nothing is printed of one that resets its connection, nor of one that says nothing for too long."""
-    monkeypatch.setattr("monitor.server._Handler.timeout", 0.05)
+    monkeypatch.setattr("dupt_swarm.metrics.serving._Handler.timeout", 0.05)
     ended = 0
     shutdown_request = site.server.shutdown_request
 
