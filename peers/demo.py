@@ -39,72 +39,6 @@ LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 LIBRARY_BYTES = 3_000_000
 
 
-def check_place(folder: Path) -> None:
-    """See beforehand whether the model can be kept in ``folder``; that of an earlier demo gives way.
-
-    Raises:
-        UsageError: something else is there, or nothing can be written there.
-    """
-    from dupt_swarm.models.saved_model import check_vacant
-
-    if not _of_earlier_demo(folder):
-        check_vacant(folder)
-    place = folder.resolve()
-    above = next(parent for parent in place.parents if parent.exists())
-    for written in (above, place):
-        if written.exists() and not os.access(written, os.W_OK):
-            raise UsageError(
-                f"{written}: nothing can be written there; choose another place for the demo's model",
-                setting="model",
-            )
-
-
-def keep_model(peers: Sequence[Path], folder: Path) -> None:
-    """Write to ``folder`` the newest state that one of the ``peers`` has saved in its folder.
-
-    Args:
-        peers: folders with checkpoints.
-        folder: see `check_place`.
-    """
-    from dupt_swarm.models.pulling import origin_of
-    from dupt_swarm.models.saved_model import SavedModel
-
-    model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
-    state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)
-    origin = origin_of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": ORACLES})
-    if _of_earlier_demo(folder):
-        for file in folder.iterdir():  # the folder stays: it may be a link
-            file.unlink()
-    replace(model, origin=origin).save(folder)
-
-
-def generate_line(folder: Path) -> str:
-    """What to paste into the shell that started this program, so that the model continues a text."""
-    return shlex.join([_as_typed("dupt-model"), "generate", str(folder), "--prompt", PROMPT])
-
-
-def _as_typed(program: str) -> str:
-    """How to call a program that lies beside this Python: by its name where that finds it."""
-    path = Path(sys.executable).with_name(program)
-    found = shutil.which(program)
-    if found and Path(found).exists() and Path(found).samefile(path):
-        return program
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
-
-
-def _of_earlier_demo(folder: Path) -> bool:
-    """Whether an earlier demo's model is in ``folder``, and nothing else that would go with it."""
-    from dupt_swarm.models.saved_model import FILES
-
-    try:
-        origin = Origin.load(folder / ORIGIN_FILE)
-    except CheckpointError:
-        return False
-    # Anybody may call a swarm `demo`.
-    made_here = re.fullmatch(f"{SWARM_NAME}-[0-9a-f]+", origin.swarm_id) and origin.peers == ORACLES
-    return bool(made_here) and all(path.name in FILES and path.is_file() for path in folder.iterdir())
-
-
 @click.command("demo")
 @click.option(
     "--rounds", type=click.IntRange(1), default=16, show_default=True, help="Rounds of each oracle."
@@ -217,3 +151,69 @@ def _result(name: str, processes: LocalProcesses) -> dict[str, Any]:
 
 def _learnt(result: dict[str, Any]) -> bool:
     return bool(result["heldout_loss_after"] < result["heldout_loss_before"])
+
+
+def check_place(folder: Path) -> None:
+    """See beforehand whether the model can be kept in ``folder``; that of an earlier demo gives way.
+
+    Raises:
+        UsageError: something else is there, or nothing can be written there.
+    """
+    from dupt_swarm.models.saved_model import check_vacant
+
+    if not _of_earlier_demo(folder):
+        check_vacant(folder)
+    place = folder.resolve()
+    above = next(parent for parent in place.parents if parent.exists())
+    for written in (above, place):
+        if written.exists() and not os.access(written, os.W_OK):
+            raise UsageError(
+                f"{written}: nothing can be written there; choose another place for the demo's model",
+                setting="model",
+            )
+
+
+def keep_model(peers: Sequence[Path], folder: Path) -> None:
+    """Write to ``folder`` the newest state that one of the ``peers`` has saved in its folder.
+
+    Args:
+        peers: folders with checkpoints.
+        folder: see `check_place`.
+    """
+    from dupt_swarm.models.pulling import origin_of
+    from dupt_swarm.models.saved_model import SavedModel
+
+    model = max(map(SavedModel.load, peers), key=lambda model: model.state.swarm_tokens)
+    state = StateName(model.state.round, model.state.swarm_tokens, model.state.digest)
+    origin = origin_of(model.manifest, state, View(0.0, ())).model_copy(update={"peers": ORACLES})
+    if _of_earlier_demo(folder):
+        for file in folder.iterdir():  # the folder stays: it may be a link
+            file.unlink()
+    replace(model, origin=origin).save(folder)
+
+
+def generate_line(folder: Path) -> str:
+    """What to paste into the shell that started this program, so that the model continues a text."""
+    return shlex.join([_as_typed("dupt-model"), "generate", str(folder), "--prompt", PROMPT])
+
+
+def _as_typed(program: str) -> str:
+    """How to call a program that lies beside this Python: by its name where that finds it."""
+    path = Path(sys.executable).with_name(program)
+    found = shutil.which(program)
+    if found and Path(found).exists() and Path(found).samefile(path):
+        return program
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _of_earlier_demo(folder: Path) -> bool:
+    """Whether an earlier demo's model is in ``folder``, and nothing else that would go with it."""
+    from dupt_swarm.models.saved_model import FILES
+
+    try:
+        origin = Origin.load(folder / ORIGIN_FILE)
+    except CheckpointError:
+        return False
+    # Anybody may call a swarm `demo`.
+    made_here = re.fullmatch(f"{SWARM_NAME}-[0-9a-f]+", origin.swarm_id) and origin.peers == ORACLES
+    return bool(made_here) and all(path.name in FILES and path.is_file() for path in folder.iterdir())

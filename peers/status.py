@@ -150,6 +150,7 @@ def _cells(peer: Peer) -> tuple[str, ...]:
     judged = record.evaluation
     held_out = judged.loss_nats if judged else record.heldout_loss
     accuracy = judged.accuracy if judged else record.heldout_accuracy
+    figures = ((held_out, ".4f"), (accuracy, ".1%"))
     return (
         record.name or peer.peer_id[-8:],
         record.role,
@@ -159,7 +160,7 @@ def _cells(peer: Peer) -> tuple[str, ...]:
         f"{record.tokens_total:,}" if trains else "",
         f"{record.tokens_per_second:,.0f}" if trains else "",
         "" if record.loss is None else f"{record.loss:.4f}",
-        " ".join([*_shown(held_out, ".4f"), *_shown(accuracy, ".1%")]),
+        " ".join(format(value, form) for value, form in figures if value is not None),
         record.state_digest[:12],
     )
 
@@ -178,10 +179,6 @@ def _costs(peer: Peer) -> tuple[str, ...]:
         words.wait(record.waiting_seconds),
         words.utilization(record),
     )
-
-
-def _shown(value: float | None, form: str) -> list[str]:
-    return [] if value is None else [format(value, form)]
 
 
 def _look(node: Node) -> View:

@@ -57,7 +57,6 @@ def install(state_dir: Path | None, print_: bool) -> None:
 def uninstall() -> None:
     """Stop the service, and remove it; what the peer has kept stays, and `join` goes on from there."""
     manager = _installed()
-    manager.check()
     manager.stop()
     manager.path.unlink(missing_ok=True)
     manager.forget()
@@ -68,17 +67,17 @@ def uninstall() -> None:
 @command_errors
 def status() -> None:
     """Show how the service is; ends with 0 while it runs."""
-    manager = _installed()
-    manager.check()
-    sys.exit(manager.status())
+    sys.exit(_installed().status())
 
 
 def _installed() -> Manager:
+    """The manager of a service that is installed, which can be reached."""
     manager = manager_here()
     if not manager.path.exists():
         raise DuptError(
             f"no service is installed ({manager.path} is not there); see `dupt-peer service install`"
         )
+    manager.check()
     return manager
 
 
