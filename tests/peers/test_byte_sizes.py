@@ -30,21 +30,8 @@ def test_decimal_and_binary_units(text: str, expected: int) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "GB",
-        "-1GB",
-        "20 apples",
-        "1e9",
-        "nan",
-        "0",
-        "0.0001kB",
-        "1,5GB",
-        "٣",
-        "9" * 400,
-        "9" * 400 + "TB",
-        "1e30TB",
-        "10000000TB",
-        "9" * 30,
+        *("", "GB", "-1GB", "20 apples", "1e9", "nan", "0", "0.0001kB", "1,5GB", "٣"),
+        *("9" * 400, "9" * 400 + "TB", "1e30TB", "10000000TB", "9" * 30),
     ],
 )
 def test_what_is_no_amount_is_refused_with_an_example(text: str) -> None:

@@ -17,16 +17,11 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import load_model
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE
-from peers.cli import main
+from tests.support.commands import new
 from tests.support.foreign_models import CONTEXT, write_foreign
 from tests.support.hugging_face import load_model as load_theirs
 from tests.support.programs import LISTEN, dupt_model, first_peer, start
 from tests.support.saved_models import TEXT, small_tokenizer
-
-
-def new(run: Path, *arguments: str) -> None:
-    """`dupt-peer new` in this process."""
-    main(["new", str(run), *arguments], standalone_mode=False)
 
 
 def source_loss(theirs: Any, manifest: Manifest, text: Path, cache: Path) -> float:
@@ -45,7 +40,7 @@ def test_the_state_of_round_0_is_the_models(tmp_path: Path) -> None:
     """bf16 weights of a folder are the values that the manifest's digest stands for, widened."""
     folder, run = tmp_path / "SmolLM.2-of_somebody", tmp_path / "run.toml"
     theirs = write_foreign(folder, dtype=torch.bfloat16)
-    new(run, "--from", str(folder), "--seed", "7")
+    assert new(run, "--from", str(folder), "--seed", "7").startswith("0: ")
     manifest, state = Manifest.load(run), load_state(tmp_path / INITIAL_FILE)
     assert (manifest.name, manifest.seed, manifest.initial_digest) == ("run", 7, state.digest)
     assert load_model(folder).manifest.name == "SmolLM-2-of-somebody"
@@ -61,7 +56,7 @@ def test_two_oracles_train_a_llama_on(tmp_path: Path) -> None:
     """It begins at the source's held-out loss; after three rounds `transformers` loads what became of it."""
     folder, run, texts = tmp_path / "llama", tmp_path / "run.toml", [tmp_path / "a.txt", tmp_path / "b.txt"]
     theirs = write_foreign(folder, tie_word_embeddings=False)
-    new(run, "--from", str(folder))
+    assert new(run, "--from", str(folder)).startswith("0: ")
     run.write_text(run.read_text().replace("tokens_per_round = 25600", "tokens_per_round = 1024"))
     manifest = Manifest.load(run)
     for number, text in enumerate(texts):

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.organiser import KEY_FILE
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE
-from peers.cli import main
+from tests.support.commands import new
 from tests.support.programs import LISTEN, dupt_peer, first_peer, start, wait_for_line
 from tests.support.saved_models import write_model
 from tests.support.tasks import two_languages, write_lines
@@ -27,12 +26,6 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     write_model(folder)
     return folder
-
-
-def new(run: Path, *arguments: str) -> str:
-    """What `dupt-peer new` says."""
-    done = CliRunner().invoke(main, ["new", str(run), *arguments])
-    return f"{done.exit_code}: {done.stderr}"
 
 
 def begun(base: Path, folder: Path) -> Path:

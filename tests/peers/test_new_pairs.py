@@ -2,21 +2,13 @@
 
 from pathlib import Path
 
-from click.testing import CliRunner
-
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import OracleSettings
 from peers.checks.machine import check_data
-from peers.cli import main
+from tests.support.commands import new
 from tests.support.pairs import pair_manifest, two_tongues
 from tests.support.tasks import write_lines
-
-
-def new(run: Path, *arguments: str) -> str:
-    """What `dupt-peer new` says."""
-    done = CliRunner().invoke(main, ["new", str(run), *arguments])
-    return f"{done.exit_code}: {done.stderr}"
 
 
 def test_the_tokenizer_learns_from_both_columns(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """The programs, and each of their commands as one types it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
+from click.testing import CliRunner
 
 import monitor.cli
 import peers.cli
@@ -13,6 +15,12 @@ PROGRAMS: dict[str, click.Command] = {
     "dupt-model": peers.model.cli.main,
     "dupt-monitor": monitor.cli.main,
 }
+
+
+def new(run: Path, *arguments: str) -> str:
+    """`dupt-peer new` in this process: its exit code, and what it says on stderr."""
+    done = CliRunner().invoke(peers.cli.main, ["new", str(run), *arguments])
+    return f"{done.exit_code}: {done.stderr}"
 
 
 def commands_of(program: str) -> Iterator[click.Context]:
