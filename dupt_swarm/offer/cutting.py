@@ -55,12 +55,13 @@ def cut_offer(
     building = folder.with_name(f"{folder.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     try:
-        building.mkdir(parents=True)
+        tokens = building / "tokens"
+        tokens.mkdir(parents=True)
         corpora = [
             Corpus.prepare(
                 text,
                 tokenizer,
-                building / f"tokens-{number}",
+                tokens / str(number),
                 context_length=context_length,
                 seed=seed,
                 progress=progress,
@@ -68,9 +69,7 @@ def cut_offer(
             for number, text in enumerate(texts)
         ]
         made = _Cutter(tokenizer, building, context_length, seed).cut(corpora)
-        for number, _ in enumerate(corpora):
-            shutil.rmtree(building / f"tokens-{number}")
-            (building / f"tokens-{number}.lock").unlink()
+        shutil.rmtree(tokens)
         building.rename(folder)
     except OSError as error:
         raise UsageError(
