@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,7 +15,7 @@ STALE_SECONDS = 6 * REFRESH_SECONDS
 # So many times the manifest's `limit_seconds`; as DuptSwarmStalled in prometheus/rules.yml has it.
 STALLED_ROUNDS = 2
 
-Level = Literal["good", "warning", "critical"]
+Level = Literal["good", "warning", "critical"]  # the gravest last
 
 
 class Check(BaseModel):
@@ -45,8 +45,7 @@ def check_health(snapshot: Snapshot, view: View, now: float) -> list[Check]:
 
 def worst(checks: list[Check]) -> Level:
     """The most serious verdict."""
-    levels = {check.level for check in checks}
-    return "critical" if "critical" in levels else "warning" if "warning" in levels else "good"
+    return max((check.level for check in checks), key=get_args(Level).index)
 
 
 def _data(snapshot: Snapshot, now: float) -> Check:

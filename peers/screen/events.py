@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
@@ -63,10 +63,10 @@ def arrivals(before: dict[str, Peer], now: dict[str, Peer]) -> Iterator[str]:
     yield from (f"{_name(peer)} left" for peer_id, peer in before.items() if peer_id not in now)
 
 
-def render(lines: deque[str] | list[str], rows: int) -> list[Text]:
+def render(lines: Sequence[str], rows: int) -> list[Text]:
     """The newest ``rows`` of them, the time of day in the background."""
     shown = []
-    for line in list(lines)[-rows:] if rows > 0 else []:
+    for line in lines[-rows:] if rows > 0 else ():
         clock, _, message = line.partition("  ")
         shown.append(Text.assemble((f" {clock}  ", "dim"), message))
     return shown

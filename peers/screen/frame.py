@@ -34,7 +34,7 @@ def frame(facts: Facts, width: int, height: int) -> list[Text]:
     rows = min(left - 2 - EVENTS_MIN, max(CURVE_ROWS, left // 2))
     if rows >= CURVE_ROWS_MIN:
         lines += [*_curves(facts, width, rows), rule]
-    lines += events.render(list(facts.events), height - len(lines))
+    lines += events.render(facts.events, height - len(lines))
     return [_fitted(line, width) for line in lines[:height]]
 
 
