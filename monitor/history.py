@@ -47,7 +47,7 @@ class Point:
         records = [peer.record for peer in view.oracles]
         losses = [record.loss for record in records if record.loss is not None]
         # One curve can show one dataset only: always the same.
-        evaluations = sorted(view.evaluations.items())
+        evaluation = next(iter(view.evaluations.values()), None)
         return cls(
             time=view.time,
             round=agreed.record.round if agreed else 0,
@@ -56,7 +56,7 @@ class Point:
             loss_min=min(losses, default=None),
             loss_max=max(losses, default=None),
             heldout_loss=_median(record.heldout_loss for record in records),
-            evaluator_loss=evaluations[0][1].loss_nats if evaluations else None,
+            evaluator_loss=evaluation.loss_nats if evaluation else None,
             heldout_accuracy=_median(record.heldout_accuracy for record in records),
             heldout_nsp_accuracy=_median(record.heldout_nsp_accuracy for record in records),
         )

@@ -21,7 +21,6 @@ from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.chart import thinned
 from monitor.health import Check, check_health
 from monitor.history import History, Point
-from monitor.tally import Totals
 from monitor.watcher import Snapshot
 
 TASKS_LISTED_MAX = 20
@@ -32,7 +31,7 @@ CONTRIBUTORS_MAX = 10
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
 
 class ModelSummary(_Part):
@@ -224,8 +223,8 @@ class Summary(_Part):
 
 def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Summary:
     """Everything that is public about the swarm at ``now`` (seconds since the epoch)."""
-    manifest, view = snapshot.manifest, snapshot.live_view(now)
-    point = Point.of(view, snapshot.totals.tokens or 0, manifest.limits)
+    manifest, totals, view = snapshot.manifest, snapshot.totals, snapshot.live_view(now)
+    point = Point.of(view, totals.tokens or 0, manifest.limits)
     speeds = view.speeds(manifest.limits)
     return Summary(
         time=now,
@@ -233,11 +232,11 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         swarm_id=manifest.swarm_id,
         name=manifest.name,
         manifest_sha256=manifest.sha256,
-        model=ModelSummary(**manifest.model.model_dump(include=set(ModelSummary.model_fields))),
+        model=ModelSummary.model_validate(manifest.model),
         objective=manifest.objective.kind,
         corpus=manifest.objective.corpus,
         unit=manifest.objective.unit,
-        offer=OfferSummary(**manifest.offer.model_dump(exclude={"digest"})) if manifest.offer else None,
+        offer=OfferSummary.model_validate(manifest.offer) if manifest.offer else None,
         join=join,
         round=_round(snapshot, view, history),
         tokens_total=point.tokens,
@@ -250,8 +249,8 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
             heldout_accuracy=point.heldout_accuracy,
             heldout_nsp_accuracy=point.heldout_nsp_accuracy,
         ),
-        evaluations=_evaluations(view),
-        tasks=[TaskSummary(**found.model_dump()) for found in list(view.tasks.values())[:TASKS_LISTED_MAX]],
+        evaluations=list(map(EvaluationSummary.model_validate, view.evaluations.values()))[:EVALUATIONS_MAX],
+        tasks=list(map(TaskSummary.model_validate, view.tasks.values()))[:TASKS_LISTED_MAX],
         published=[
             PublishedSummary(evaluator=peer.record.name or peer.peer_id, url=peer.record.published_at)
             for peer in view.publishers[:EVALUATIONS_MAX]
@@ -260,7 +259,11 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         peers=_peers(view, speeds),
         contributors=_contributors(snapshot.ledger, view),
         health=check_health(snapshot, view, now),
-        refused=_refused(snapshot.totals),
+        refused=RefusedSummary(
+            messages=+Counter(totals.refused_messages),  # without what is zero
+            contributions=+Counter(totals.rejected),
+            records=+Counter(totals.refused),
+        ),
         exposed=view.exposed,
         history=columns(history.points),
     )
@@ -313,24 +316,6 @@ def contributor(ledger: Ledger, entry: Entry, view: View) -> ContributorSummary:
         share=entry.tokens / max(1, ledger.tokens),
         **asdict(entry),
     )
-
-
-def _refused(totals: Totals) -> RefusedSummary:
-    kinds = {"messages": totals.refused_messages, "contributions": totals.rejected, "records": totals.refused}
-    return RefusedSummary(
-        **{
-            kind: {reason: count for reason, count in counts.items() if count}
-            for kind, counts in kinds.items()
-        }
-    )
-
-
-def _evaluations(view: View) -> list[EvaluationSummary]:
-    newest = sorted(view.evaluations.items())[:EVALUATIONS_MAX]
-    return [
-        EvaluationSummary(**record.model_dump(include=set(EvaluationSummary.model_fields)))
-        for _, record in newest
-    ]
 
 
 def _sample(view: View) -> SampleSummary | None:

@@ -172,7 +172,7 @@ class View:
 
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
-        """By dataset, its evaluators' result for the newest round: the median, if there are several."""
+        """By dataset, in order, its evaluators' result for the newest round: the median of several."""
         found = (peer.record.evaluation for peer in self.evaluators)
         return _newest(
             (one for one in found if one is not None), lambda one: one.dataset, lambda one: one.figure
