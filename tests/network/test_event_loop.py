@@ -91,7 +91,7 @@ def test_what_counts_as_a_pass(passes: Passes) -> None:
 
 @pytest.mark.parametrize("tables", [{}, reduced_tables()], ids=["share", "reduce"])
 @pytest.mark.usefixtures("nothing_left")
-def test_a_life_without_passes_on_the_loop(
+async def test_a_life_without_passes_on_the_loop(
     make_manifest, identities, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any]
 ) -> None:
     """A node finds the state that another left, ends a round alone, and adopts a newer state."""
@@ -109,25 +109,21 @@ def test_a_life_without_passes_on_the_loop(
     memory = SharedMemory(fd, state.layout, tuple(state.buffers))
     leave(memory, state)
     size = put(memory.contribution, contribution, manifest)
-
-    async def scenario() -> None:
-        service = NodeService(Host(tmp_path, lambda _: None, lambda: None))
-        with Passes(monkeypatch) as passes:
-            try:
-                joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
-                await service.execute(Publish(RecordUpdate(state="training"), now=True))
-                result: Any = await service.execute(EndRound(joined.state, size, 64))  # type: ignore[attr-defined]
-                assert (result.state.round, result.reason) == (1, None)
-                store = service._participant.store
-                store.newer = await asyncio.to_thread(state.copied, store.empty)
-                adopted: Any = await service.execute(Adopt(result.state))
-                assert adopted.state == joined.state  # type: ignore[attr-defined]
-            finally:
-                await service.close()
-        assert passes.seen == []
-        assert passes.elsewhere >= 3  # the state found, what went into the round, and the state after it
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    service = NodeService(Host(tmp_path, lambda _: None, lambda: None))
+    with Passes(monkeypatch) as passes:
+        try:
+            joined = await service.execute(Join(settings, fd, Predecessor(state.layout, "ended")))
+            await service.execute(Publish(RecordUpdate(state="training"), now=True))
+            result: Any = await service.execute(EndRound(joined.state, size, 64))  # type: ignore[attr-defined]
+            assert (result.state.round, result.reason) == (1, None)
+            store = service._participant.store
+            store.newer = await asyncio.to_thread(state.copied, store.empty)
+            adopted: Any = await service.execute(Adopt(result.state))
+            assert adopted.state == joined.state  # type: ignore[attr-defined]
+        finally:
+            await service.close()
+    assert passes.seen == []
+    assert passes.elsewhere >= 3  # the state found, what went into the round, and the state after it
     left = memory.load()
     assert left is not None
     assert left.digest == state.digest

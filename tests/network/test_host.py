@@ -19,18 +19,15 @@ async def test_background_work_ends_with_the_block() -> None:
     assert ended == ["ended"]
 
 
-def test_a_failure_is_in_the_log_and_ends_nothing_else(caplog) -> None:
+async def test_a_failure_is_in_the_log_and_ends_nothing_else(caplog) -> None:
     """Work that fails is reported with its traceback; the block goes on."""
 
     async def work() -> None:
         raise ZeroDivisionError("of the work")
 
-    async def scenario() -> None:
-        async with background(work()):
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-
-    asyncio.run(scenario())
+    async with background(work()):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
     assert "ZeroDivisionError: of the work" in caplog.text
 
 
@@ -52,7 +49,7 @@ async def test_work_that_swallows_its_cancellation_holds_nothing_up(monkeypatch)
     release.set()
 
 
-def test_what_does_not_end_is_left_behind(monkeypatch, caplog) -> None:
+async def test_what_does_not_end_is_left_behind(monkeypatch, caplog) -> None:
     """A shutdown that hangs or fails is reported, and what comes after it has its turn."""
     monkeypatch.setattr("dupt_swarm.network.host.SHUTDOWN_SECONDS", 0.05)
 
@@ -62,11 +59,8 @@ def test_what_does_not_end_is_left_behind(monkeypatch, caplog) -> None:
     async def fail() -> None:
         raise OSError("gone")
 
-    async def scenario() -> None:
-        await end("one", hang)
-        await end("another", fail)
-
-    asyncio.run(asyncio.wait_for(scenario(), 30))
+    await end("one", hang)
+    await end("another", fail)
     assert caplog.messages == [
         "one did not end well: TimeoutError()",
         "another did not end well: OSError('gone')",

@@ -78,20 +78,16 @@ def test_a_small_log_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("output_as_before")
-def test_our_lines_are_told() -> None:
+async def test_our_lines_are_told() -> None:
     """Our lines from INFO on reach the parent, from whatever thread; details and others' chatter do not."""
     told: list[object] = []
-
-    async def scenario() -> None:
-        tell_story(told.append)
-        ours = logging.getLogger(f"{OURS}.network.participant")
-        ours.info("round %d averaged", 3)
-        ours.debug("a detail")
-        logging.getLogger("somebody.else").warning("chatter")
-        await asyncio.to_thread(ours.warning, "from a thread")
-        await asyncio.sleep(0)
-
-    asyncio.run(scenario())
+    tell_story(told.append)
+    ours = logging.getLogger(f"{OURS}.network.participant")
+    ours.info("round %d averaged", 3)
+    ours.debug("a detail")
+    logging.getLogger("somebody.else").warning("chatter")
+    await asyncio.to_thread(ours.warning, "from a thread")
+    await asyncio.sleep(0)
     assert told == [LogLine("round 3 averaged"), LogLine("from a thread")]
 
 
@@ -131,13 +127,9 @@ asyncio.run(story())
 
 
 @pytest.mark.usefixtures("output_as_before")
-def test_what_strangers_write_is_told_in_one_line() -> None:
+async def test_what_strangers_write_is_told_in_one_line() -> None:
     """The parent shows it to whoever sits there."""
     told: list[object] = []
-
-    async def scenario() -> None:
-        tell_story(told.append)
-        logging.getLogger(OURS).warning("eve said %s", "\x1b[2J\nhello")
-
-    asyncio.run(scenario())
+    tell_story(told.append)
+    logging.getLogger(OURS).warning("eve said %s", "\x1b[2J\nhello")
     assert told == [LogLine("eve said �[2J hello")]

@@ -115,10 +115,6 @@ def daemons() -> list[psutil.Process]:
     return [child for child in children if child.name() == "p2pd" and child.status() != psutil.STATUS_ZOMBIE]
 
 
-def run(scenario: Callable[[], Any]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 100))
-
-
 @pytest.mark.parametrize(
     "command", [ReadView(), Adopt(NOWHERE), Save(Path("x")), CancelRound(), Publish(RecordUpdate())]
 )
@@ -195,7 +191,7 @@ async def test_an_observer(first_peer: NodeSettings, manifest: Manifest, parent:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_new_process_goes_on(
+async def test_a_new_process_goes_on(
     first_peer: NodeSettings,
     state: ReplicaState,
     parent: Callable[..., Any],
@@ -203,16 +199,12 @@ def test_a_new_process_goes_on(
 ) -> None:
     """A node that replaces another begins with what is in the shared memory, and the log says why."""
     caplog.set_level("INFO", "dupt_swarm")
-
-    async def scenario() -> None:
-        async with parent("a") as one:
-            later = replace(state, round=7, swarm_tokens=70)
-            leave(SharedMemory(one.fd, state.layout, tuple(state.buffers)), later)
-            before = replace(first_peer, checkpoint=None, initial_peers=(NOBODY,))
-            joined = await one.join(before, Predecessor(state.layout, "fell silent"))
-            assert joined.state == StateName(7, 70, later.digest)
-
-    run(scenario)
+    async with parent("a") as one:
+        later = replace(state, round=7, swarm_tokens=70)
+        leave(SharedMemory(one.fd, state.layout, tuple(state.buffers)), later)
+        before = replace(first_peer, checkpoint=None, initial_peers=(NOBODY,))
+        joined = await one.join(before, Predecessor(state.layout, "fell silent"))
+        assert joined.state == StateName(7, 70, later.digest)
     assert "started again, because the node before fell silent" in caplog.messages
     assert any(line.startswith("joined test-") for line in caplog.messages)
 

@@ -1,8 +1,7 @@
 """Who has given what, for somebody who only looks on: by links that are verified, whoever tells them."""
 
-import asyncio
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -71,26 +70,26 @@ class Swarm:
         exchange.tell_links(chain.since, lambda: record)
 
 
-def look_on(scenario: Callable[[Swarm], Any], kept: KeptRounds, stations: Any, make_peer: Any) -> None:
-    """Run the ``scenario`` in a swarm of two peers."""
+@pytest.fixture
+def looking(kept, stations, make_peer):
+    """``async with looking() as swarm``: one of two peers."""
 
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            mine, *others = await stack.enter_async_context(stations(3))
+    @asynccontextmanager
+    async def start() -> AsyncIterator[Swarm]:
+        async with stations(3) as (mine, *others):
             await connect(mine.p2p, [each.address for each in others])
             swarm = Swarm(mine, others, make_peer)
             swarm.connection.manifest = kept.manifest
             for exchange in swarm.exchanges:
                 await exchange.start()
-            await scenario(swarm)
+            yield swarm
 
-    asyncio.run(asyncio.wait_for(run(), 60))
+    return start
 
 
-def test_it_goes_on_with_what_it_knows(kept, stations, make_peer, monkeypatch) -> None:
+async def test_it_goes_on_with_what_it_knows(kept, looking, monkeypatch) -> None:
     """The first time all links are fetched, then those that are new."""
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         for place in (0, 1):
             swarm.tell(place, kept, kept)
         watching, asked = Watching(swarm.connection), []
@@ -112,30 +111,24 @@ def test_it_goes_on_with_what_it_knows(kept, stations, make_peer, monkeypatch) -
         assert len(asked) == 2
         assert asked[1] > 0
 
-    look_on(scenario, kept, stations, make_peer)
 
-
-def test_what_comes_after_the_state_does_not_count(kept, stations, make_peer) -> None:
+async def test_what_comes_after_the_state_does_not_count(kept, looking) -> None:
     """Anybody can sign weak links that go on from it, with as many tokens as they like."""
     forged = kept.branch(4)
     liar = KeptRounds(kept.manifest, kept.keys[:1], 1, [forged.states[-1]])
     liar.end_round(torch.full((NUMEL,), 0.5), weak=True)
     forged.links, forged.states = [*forged.links, *liar.links], [*forged.states, *liar.states[1:]]
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         for place in (0, 1):
             swarm.tell(place, forged, kept)
         watching = Watching(swarm.connection)
         for _ in range(2):
             assert await watching.ledger() == counted(kept)
 
-    look_on(scenario, kept, stations, make_peer)
 
-
-def test_a_chain_that_begins_late_is_the_last_choice(kept, stations, make_peer, monkeypatch) -> None:
+async def test_a_chain_that_begins_late_is_the_last_choice(kept, looking, monkeypatch) -> None:
     """Newcomers' do, and a liar's might: who has all of it is looked for, from time to time again."""
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         for place in (0, 1):
             swarm.tell(place, kept, kept, begins=2)
         watching = Watching(swarm.connection)
@@ -146,57 +139,45 @@ def test_a_chain_that_begins_late_is_the_last_choice(kept, stations, make_peer, 
         for _ in range(3):
             assert await watching.ledger() == counted(kept)
 
-    look_on(scenario, kept, stations, make_peer)
 
-
-def test_more_pages_than_are_told_at_once(kept, stations, make_peer, monkeypatch) -> None:
+async def test_more_pages_than_are_told_at_once(kept, looking, monkeypatch) -> None:
     """Whoever asks goes on from where the last ones ended."""
     monkeypatch.setattr(exchange_module, "LINKS_BYTES_MAX", 1)  # one link a page
     monkeypatch.setattr(exchange_module, "PAGES_MAX", 2)
     go_on(kept, 6)
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         for place in (0, 1):
             swarm.tell(place, kept, kept)
         assert await Watching(swarm.connection).ledger() == counted(kept)
 
-    look_on(scenario, kept, stations, make_peer)
 
-
-def test_a_peer_that_tells_another_chain_is_passed_over(kept, stations, make_peer) -> None:
+async def test_a_peer_that_tells_another_chain_is_passed_over(kept, looking) -> None:
     """It does not lead to the state that half of the oracles have, or not with that one's electorate."""
     other = kept.branch(2)
     other.end_round(torch.full((NUMEL,), 0.5), weak=True)
     other.end_round(torch.full((NUMEL,), 0.7), weak=True)
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         swarm.tell(0, other, kept)
         swarm.tell(1, kept, kept)
         for _ in range(4):  # it draws the peer that it asks first
             assert await Watching(swarm.connection).ledger() == counted(kept)
 
-    look_on(scenario, kept, stations, make_peer)
 
-
-def test_where_nobody_tells_the_chain_that_is_said(kept, stations, make_peer) -> None:
+async def test_where_nobody_tells_the_chain_that_is_said(kept, looking) -> None:
     """Rather than something that cannot be verified."""
     other = kept.branch(2)
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         for place in (0, 1):
             swarm.tell(place, other, kept)
         with pytest.raises(NodeError, match="nobody tells the links of the rounds"):
             await Watching(swarm.connection).ledger()
 
-    look_on(scenario, kept, stations, make_peer)
 
-
-def test_a_branch_that_the_swarm_has_left_counts_no_more(kept, stations, make_peer) -> None:
+async def test_a_branch_that_the_swarm_has_left_counts_no_more(kept, looking) -> None:
     """Whoever looks on follows, too."""
     weak = kept.branch(2)
     weak.end_round(torch.full((NUMEL,), 0.5), weak=True)
-
-    async def scenario(swarm: Swarm) -> None:
+    async with looking() as swarm:
         for place in (0, 1):
             swarm.tell(place, weak, weak)
         watching = Watching(swarm.connection)
@@ -204,5 +185,3 @@ def test_a_branch_that_the_swarm_has_left_counts_no_more(kept, stations, make_pe
         for place in (0, 1):
             swarm.tell(place, kept, kept)
         assert await watching.ledger() == counted(kept)
-
-    look_on(scenario, kept, stations, make_peer)

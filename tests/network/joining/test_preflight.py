@@ -1,6 +1,5 @@
 """A look around before joining, with real daemons."""
 
-import asyncio
 import socket
 import time
 from dataclasses import replace
@@ -13,7 +12,6 @@ from dupt_swarm.network.p2p.rpc import Raw
 from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
-from dupt_swarm.node.messages import Checkup
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import NOBODY
 
@@ -21,24 +19,20 @@ HELLO = Hello("9.9", "s-0", "{}", "t", "d")
 ANY_PORT = "/ip4/127.0.0.1/tcp/0"
 
 
-def test_each_address_says_what_it_knows(stations, tmp_path: Path) -> None:
+async def test_each_address_says_what_it_knows(stations, tmp_path: Path) -> None:
     """A ready peer tells version, manifest and time, and dials back; the others have a reason each."""
-
-    async def scenario() -> tuple[Checkup, str, str]:
-        async with stations(2) as [ready, other]:
-            exchange = Exchange(ready.p2p)
-            await exchange.start()
-            exchange.publish(HELLO, [])
-            await DialBack(ready.p2p, list).start()
-            peers = (NOBODY, other.address, ready.address)
-            settings = NodeSettings("oracle", initial_peers=peers, host_maddrs=(ANY_PORT,))
-            return await preflight(settings, tmp_path), ready.address, other.address
-
-    checkup, ready, other = asyncio.run(scenario())
+    async with stations(2) as [ready, other]:
+        exchange = Exchange(ready.p2p)
+        await exchange.start()
+        exchange.publish(HELLO, [])
+        await DialBack(ready.p2p, list).start()
+        peers = (NOBODY, other.address, ready.address)
+        settings = NodeSettings("oracle", initial_peers=peers, host_maddrs=(ANY_PORT,))
+        checkup = await preflight(settings, tmp_path)
     assert (checkup.ports, checkup.problem) == ({ANY_PORT: ""}, "")
     assert "refused" in checkup.answers[NOBODY].problem
-    assert "no dupt_swarm peer that is ready" in checkup.answers[other].problem
-    answer = checkup.answers[ready]
+    assert "no dupt_swarm peer that is ready" in checkup.answers[other.address].problem
+    answer = checkup.answers[ready.address]
     assert (answer.problem, answer.version, answer.manifest) == ("", "9.9", b"{}")
     assert answer.ahead_seconds == 0  # the same clock, read between question and answer
     [(way, reason)] = checkup.dialled.items()
@@ -57,36 +51,28 @@ class WrongClock(Exchange):
 
 
 @pytest.mark.parametrize(("wrong_by", "found"), [(3600, 3600), (-3600, -3600), (None, None)])
-def test_a_clock_that_is_wrong_is_measured(
+async def test_a_clock_that_is_wrong_is_measured(
     stations, tmp_path: Path, wrong_by: float | None, found: float | None
 ) -> None:
     """A peer whose clock is an hour off is found to be about that; one that tells no time is not judged."""
-
-    async def scenario() -> float | None:
-        async with stations(1) as [peer]:
-            exchange = WrongClock(peer.p2p)
-            exchange.told = "" if wrong_by is None else str(time.time() + wrong_by)
-            await exchange.start()
-            settings = NodeSettings("oracle", initial_peers=(peer.address,), host_maddrs=(ANY_PORT,))
-            return (await preflight(settings, tmp_path)).answers[peer.address].ahead_seconds
-
-    ahead = asyncio.run(scenario())
+    async with stations(1) as [peer]:
+        exchange = WrongClock(peer.p2p)
+        exchange.told = "" if wrong_by is None else str(time.time() + wrong_by)
+        await exchange.start()
+        settings = NodeSettings("oracle", initial_peers=(peer.address,), host_maddrs=(ANY_PORT,))
+        ahead = (await preflight(settings, tmp_path)).answers[peer.address].ahead_seconds
     assert ahead is None if found is None else ahead == pytest.approx(found, abs=60)
 
 
-def test_a_taken_port_is_named_and_the_rest_is_looked_at(stations, tmp_path: Path) -> None:
+async def test_a_taken_port_is_named_and_the_rest_is_looked_at(stations, tmp_path: Path) -> None:
     """Without a port to listen on it still calls the initial peers."""
-
-    async def scenario(taken: str) -> tuple[Checkup, str]:
-        async with stations(1) as [peer]:
-            settings = NodeSettings("oracle", initial_peers=(peer.address,), host_maddrs=(taken,))
-            return await preflight(settings, tmp_path), peer.address
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         taken = f"/ip4/127.0.0.1/tcp/{server.getsockname()[1]}"
-        checkup, address = asyncio.run(scenario(taken))
+        async with stations(1) as [peer]:
+            settings = NodeSettings("oracle", initial_peers=(peer.address,), host_maddrs=(taken,))
+            checkup = await preflight(settings, tmp_path)
     assert "cannot listen there" in checkup.ports[taken]
-    assert "that is ready" in checkup.answers[address].problem
+    assert "that is ready" in checkup.answers[peer.address].problem
     assert checkup.dialled == {}
 
 

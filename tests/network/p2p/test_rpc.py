@@ -1,6 +1,5 @@
 """What the gate makes of a method that errs, of refusals, and of what nobody has declared."""
 
-import asyncio
 import logging
 
 import pytest
@@ -39,67 +38,51 @@ class Erring:
             return Raw(Number.model_validate_json(request.data).pack())
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_a_handler_that_errs(stations, caplog) -> None:
+async def test_a_handler_that_errs(stations, caplog) -> None:
     """Its caller hears that it failed, and not why; the log of whoever was called has it."""
-
-    async def scenario() -> None:
-        async with stations(2) as (server, client):
-            await server.p2p.serve(Erring())
-            await connect(client.p2p, [server.address])
-            for method in (Erring.rpc_too_long, Erring.rpc_fails):
-                with pytest.raises(CallError) as caught:
-                    await client.p2p.call(server.peer_id, method, Raw())
-                assert (caught.value.refusal, caught.value.detail) == (Refusal.FAILED, "failed")
-            stream = client.p2p.stream(server.peer_id, Erring.rpc_frames_too_long, Raw())
-            assert len(await anext(stream)) == 8
+    caplog.set_level(logging.ERROR, "dupt_swarm")
+    async with stations(2) as (server, client):
+        await server.p2p.serve(Erring())
+        await connect(client.p2p, [server.address])
+        for method in (Erring.rpc_too_long, Erring.rpc_fails):
             with pytest.raises(CallError) as caught:
-                await anext(stream)
-            assert caught.value.refusal is Refusal.FAILED
-            assert server.p2p.refused == {}
-
-    with caplog.at_level(logging.ERROR, "dupt_swarm"):
-        run(scenario)
+                await client.p2p.call(server.peer_id, method, Raw())
+            assert (caught.value.refusal, caught.value.detail) == (Refusal.FAILED, "failed")
+        stream = client.p2p.stream(server.peer_id, Erring.rpc_frames_too_long, Raw())
+        assert len(await anext(stream)) == 8
+        with pytest.raises(CallError) as caught:
+            await anext(stream)
+        assert caught.value.refusal is Refusal.FAILED
+        assert server.p2p.refused == {}
     assert caplog.text.count("a reply of 1") == 2 and "ValueError: of ours" in caplog.text
 
 
-def test_a_request_that_is_found_malformed_later(stations, caplog) -> None:
+async def test_a_request_that_is_found_malformed_later(stations, caplog) -> None:
     """Its caller hears that, and none of the text of libraries, of which a log has none either."""
-
-    async def scenario() -> None:
-        async with stations(2) as (server, client):
-            await server.p2p.serve(Erring())
-            await connect(client.p2p, [server.address])
-            assert await client.p2p.call(server.peer_id, Erring.rpc_blames, Raw(b'{"number":1}'))
-            with pytest.raises(CallError) as caught:
-                await client.p2p.call(server.peer_id, Erring.rpc_blames, Raw(b'{"number":"x"}'))
-            assert (caught.value.refusal, caught.value.detail) == (Refusal.MALFORMED, "malformed")
-            assert server.p2p.refused == {"form": 1}
-
-    with caplog.at_level(logging.INFO, "dupt_swarm"):
-        run(scenario)
+    caplog.set_level(logging.INFO, "dupt_swarm")
+    async with stations(2) as (server, client):
+        await server.p2p.serve(Erring())
+        await connect(client.p2p, [server.address])
+        assert await client.p2p.call(server.peer_id, Erring.rpc_blames, Raw(b'{"number":1}'))
+        with pytest.raises(CallError) as caught:
+            await client.p2p.call(server.peer_id, Erring.rpc_blames, Raw(b'{"number":"x"}'))
+        assert (caught.value.refusal, caught.value.detail) == (Refusal.MALFORMED, "malformed")
+        assert server.p2p.refused == {"form": 1}
     assert caplog.text == ""
 
 
-def test_protobuf_that_is_none(stations, caplog) -> None:
+async def test_protobuf_that_is_none(stations, caplog) -> None:
     """A call of the DHT that cannot be read is refused and counted, and writes nothing into the log."""
+    caplog.set_level(logging.INFO, "dupt_swarm")
+    async with stations(1) as [server], stranger_beside(server.address) as stranger:
 
-    async def scenario() -> None:
-        async with stations(1) as [server], stranger_beside(server.address) as stranger:
+        async def find(_request: object, _context: object) -> dht_pb2.FindResponse:
+            raise AssertionError("it was read")
 
-            async def find(_request: object, _context: object) -> dht_pb2.FindResponse:
-                raise AssertionError("it was read")
-
-            await server.p2p.add_protobuf_handler("DHTProtocol.rpc_find", find, dht_pb2.FindRequest)
-            with pytest.raises(Exception, match=r"CallError\('malformed'\)"):
-                await call_raw(stranger, server.address, "DHTProtocol.rpc_find", b"\xff" * 64)
-            assert server.p2p.refused == {"form": 1}
-
-    with caplog.at_level(logging.INFO, "dupt_swarm"):
-        run(scenario)
+        await server.p2p.add_protobuf_handler("DHTProtocol.rpc_find", find, dht_pb2.FindRequest)
+        with pytest.raises(Exception, match=r"CallError\('malformed'\)"):
+            await call_raw(stranger, server.address, "DHTProtocol.rpc_find", b"\xff" * 64)
+        assert server.p2p.refused == {"form": 1}
     assert caplog.text == ""
 
 

@@ -140,18 +140,16 @@ def test_too_many_addresses(addresses: list[object]) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0\r\n"])
-def test_another_program(said: bytes) -> None:
+async def test_another_program(said: bytes) -> None:
     """A program that does not speak libp2p is not taken for the peer."""
 
-    async def scenario() -> str:
-        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(said)
-            writer.close()
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        writer.close()
 
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            return await greeted("127.0.0.1", server.sockets[0].getsockname()[1])
-
-    assert asyncio.run(asyncio.wait_for(scenario(), 30)) == "another program answers there"
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        reason = await greeted("127.0.0.1", server.sockets[0].getsockname()[1])
+    assert reason == "another program answers there"
 
 
 @pytest.mark.parametrize(

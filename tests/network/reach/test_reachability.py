@@ -102,46 +102,38 @@ async def test_verdicts(stations, tmp_path) -> None:
         assert (await verdict(one.address, announce_maddrs=announced)).kind == "client"
 
 
-def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
+async def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None:
     """As when many join at once: it is asked again, but not for ever; then this counts as not asked."""
     monkeypatch.setattr(dialback, "CALLS_PER_HOST", 1)
     monkeypatch.setattr(reachability, "LATER_PAUSE_SECONDS", 0.01)
     moments: Iterator[float] = iter([0.0, *[1.0] * 5, 99.0, *[100.0] * 9])
-
-    async def scenario() -> None:
-        async with stations(1) as [one]:
-            settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
-            await DialBack(one.p2p, list, lambda: next(moments)).start()
-            p2p = await start_daemon(settings, tmp_path)
-            try:
-                verdicts = [await probe(p2p, settings, ()) for _ in range(2)]
-                monkeypatch.setattr(reachability, "LATER_SECONDS", 0.0)
-                verdicts.append(await probe(p2p, settings, ()))
-                assert [(each.kind, each.unknown) for each in verdicts] == [
-                    *[("local", False)] * 2,
-                    ("local", True),
-                ]
-            finally:
-                await p2p.shutdown()
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with stations(1) as [one]:
+        settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
+        await DialBack(one.p2p, list, lambda: next(moments)).start()
+        p2p = await start_daemon(settings, tmp_path)
+        try:
+            verdicts = [await probe(p2p, settings, ()) for _ in range(2)]
+            monkeypatch.setattr(reachability, "LATER_SECONDS", 0.0)
+            verdicts.append(await probe(p2p, settings, ()))
+            assert [(each.kind, each.unknown) for each in verdicts] == [
+                *[("local", False)] * 2,
+                ("local", True),
+            ]
+        finally:
+            await p2p.shutdown()
     assert len(list(moments)) == 8  # at last it was asked once
 
 
-def test_what_nobody_could_tell_is_asked_soon(monkeypatch) -> None:
+async def test_what_nobody_could_tell_is_asked_soon(monkeypatch) -> None:
     """Where all that were asked were busy at the start: not only after an hour."""
     monkeypatch.setattr(reachability, "ADDRESSES_SECONDS", 0.001)
     monkeypatch.setattr(reachability, "PAUSES", {False: 3600.0, None: 0.01, True: 0.0})
+    started: Any = Started(Moving(), True, "direct", unknown=True)  # type: ignore[arg-type]
 
-    async def scenario() -> str:
-        started: Any = Started(Moving(), True, "direct", unknown=True)  # type: ignore[arg-type]
+    async def look() -> bool:
+        return True
 
-        async def look() -> bool:
-            return True
-
-        return await tell_whereabouts(started, Moving(), look)  # type: ignore[arg-type]
-
-    assert "another way" in asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert "another way" in await tell_whereabouts(started, Moving(), look)  # type: ignore[arg-type]
 
 
 class Moving:
@@ -172,7 +164,7 @@ class Moving:
         ([None, False], False),
     ],
 )
-def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, monkeypatch) -> None:
+async def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, monkeypatch) -> None:
     """Others are asked again: where they deny twice what was found out at the start, the node is replaced."""
     monkeypatch.setattr(reachability, "ADDRESSES_SECONDS", 0.001)
     monkeypatch.setattr(reachability, "PAUSES", {False: 3600.0, None: 0.0, True: 0.0})
@@ -185,22 +177,19 @@ def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, monkeypat
         while len(laptop.told) < count:
             await asyncio.sleep(0.001)
 
-    async def scenario() -> bool:
-        started: Any = Started(laptop, True, "direct")  # type: ignore[arg-type]
-        telling = asyncio.create_task(tell_whereabouts(started, laptop, look))  # type: ignore[arg-type]
-        await told(9)
-        assert said == looks  # nothing has changed, and nobody is asked
-        laptop.host = "192.168.1.20"
-        try:
-            while said:
-                await asyncio.sleep(0.001)
-            await told(len(laptop.told) + 9 * (not replaced))
-            await asyncio.sleep(0)
-            return "another way" in await telling if replaced else telling.done()
-        finally:
-            telling.cancel()
-
-    assert asyncio.run(asyncio.wait_for(scenario(), 60)) is replaced
+    started: Any = Started(laptop, True, "direct")  # type: ignore[arg-type]
+    telling = asyncio.create_task(tell_whereabouts(started, laptop, look))  # type: ignore[arg-type]
+    await told(9)
+    assert said == looks  # nothing has changed, and nobody is asked
+    laptop.host = "192.168.1.20"
+    try:
+        while said:
+            await asyncio.sleep(0.001)
+        await told(len(laptop.told) + 9 * (not replaced))
+        await asyncio.sleep(0)
+        assert ("another way" in await telling) if replaced else not telling.done()
+    finally:
+        telling.cancel()
     assert said == []
 
 

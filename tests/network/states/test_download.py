@@ -227,7 +227,7 @@ def test_others_give_what_a_busy_donor_cannot(blob) -> None:
     assert sorted(donors.gave["good"]) == list(range(CHUNKS))
 
 
-def test_donors_that_come_later_help(blob) -> None:
+async def test_donors_that_come_later_help(blob) -> None:
     """Who is known only when the download is under way gives too."""
     donors, assembly = Donors(blob, first="is silent"), Assembly(blob.index)
 
@@ -236,37 +236,27 @@ def test_donors_that_come_later_help(blob) -> None:
         donors.manners["later"] = "is good"
         return found
 
-    async def scenario() -> None:
-        await Download(assembly, donors.ask, Backoff()).run(known, 30.0)
-
-    asyncio.run(scenario())
+    await Download(assembly, donors.ask, Backoff()).run(known, 30.0)
     assert sorted(donors.gave["later"]) == list(range(CHUNKS))
 
 
-def test_not_finding_donors_is_survived(blob) -> None:
+async def test_not_finding_donors_is_survived(blob) -> None:
     """An error of the search is no error of the download, unless nobody at all is known."""
 
     async def nobody() -> list[str]:
         raise OSError("no network")
 
-    async def scenario() -> None:
+    with pytest.raises(NodeError, match="nobody has it"):
         await Download(Assembly(blob.index), Donors(blob).ask, Backoff()).run(nobody, 30.0)
 
-    with pytest.raises(NodeError, match="nobody has it"):
-        asyncio.run(scenario())
 
-
-def test_the_time_is_bounded(blob) -> None:
+async def test_the_time_is_bounded(blob) -> None:
     """It ends when its time is over, whatever donors do, and leaves no request open."""
     donors = Donors(blob, a="is silent", b="is busy", c="is silent")
-
-    async def scenario() -> None:
-        before = asyncio.all_tasks()
-        with pytest.raises(NodeError, match="a: it took too long"):
-            await run(Assembly(blob.index), donors, seconds=0.2)
-        assert asyncio.all_tasks() == before
-
-    asyncio.run(asyncio.wait_for(scenario(), 20))
+    before = asyncio.all_tasks()
+    with pytest.raises(NodeError, match="a: it took too long"):
+        await run(Assembly(blob.index), donors, seconds=0.2)
+    assert asyncio.all_tasks() == before
     assert donors.at_once == 0
 
 
@@ -278,17 +268,13 @@ def test_few_chunks_are_under_way_until_the_rate_is_known(blob, monkeypatch) -> 
     assert donors.most_at_once <= download_module.FIRST_CHUNKS
 
 
-def test_no_faster_than_allowed(blob) -> None:
+async def test_no_faster_than_allowed(blob) -> None:
     """With a limit no more is asked for than may be received."""
     total = sum(blob.index.sizes)
     donors, assembly = Donors(blob, a="is good", b="is good"), Assembly(blob.index)
-
-    async def scenario() -> float:
-        started = asyncio.get_running_loop().time()
-        await run(assembly, donors, bucket=TokenBucket(total / 2))
-        return asyncio.get_running_loop().time() - started
-
-    assert asyncio.run(scenario()) >= 0.9
+    started = asyncio.get_running_loop().time()
+    await run(assembly, donors, bucket=TokenBucket(total / 2))
+    assert asyncio.get_running_loop().time() - started >= 0.9
     assert not assembly.missing
 
 
