@@ -32,9 +32,9 @@ from dupt_swarm.network.admission import Guests, Presented
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.dht_messages import check_dht_message, place_of
-from dupt_swarm.network.p2p.frames import FrameReader
 from dupt_swarm.network.p2p.limits import OPEN
 from dupt_swarm.network.p2p.rpc import DETAIL_BYTES_MAX, CallError, Message, Refusal
+from dupt_swarm.network.p2p.streams import FrameReader
 from dupt_swarm.network.reach.dialback import DialAnswer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of

@@ -3,7 +3,7 @@
 daemon          dialling by ``p2pd``, noticing that it is gone
 rpc             how methods are declared that peers call, and why a call may come to nothing
 guard           the gate that every call passes: how long it is, who calls, what the answer costs
-frames          the frames of streams, measured before they are read
+streams         their frames, measured before they are read, and how they end
 limits          who may call, and how much each may ask
 dht_messages    messages of the DHT: neighbours at their places, and nothing that is stored
 hivemind_internals  the private names of hivemind that we use

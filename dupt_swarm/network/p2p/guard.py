@@ -29,7 +29,6 @@ from hivemind.proto.p2pd_pb2 import RPCError
 
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
 from dupt_swarm.network.p2p.dht_messages import check_dht_message
-from dupt_swarm.network.p2p.frames import FrameReader, HeldOpen
 from dupt_swarm.network.p2p.hivemind_internals import add_raw_handler, call_raw_handler, open_stream
 from dupt_swarm.network.p2p.limits import OPEN, Admission, Kind, LimitError, PeerLimits
 from dupt_swarm.network.p2p.rpc import (
@@ -48,9 +47,9 @@ from dupt_swarm.network.p2p.rpc import (
     bounds_of,
     methods_of,
 )
+from dupt_swarm.network.p2p.streams import FrameReader, HeldOpen, leaving_in, only, then_drain
 from dupt_swarm.node.messages import Traffic
 
-DRAIN_SECONDS = 0.1
 # How long a stream stays open after the last reply for a caller that does not hang up.
 LINGER_SECONDS = 2.0
 # How long the one request of a stream may take; and the first part of a contribution, which waits for
@@ -248,7 +247,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             return
 
         def streams(requests: Any, context: Any) -> Any:
-            return _then_drain(self._paid(handler(requests, context), context.remote_id, name), requests)
+            return then_drain(self._paid(handler(requests, context), context.remote_id, name), requests)
 
         def replies(request: Any, context: Any) -> Any:
             return self._paid(handler(request, context), context.remote_id, name)
@@ -287,7 +286,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     ) -> AsyncGenerator[Any, None]:
         """As inherited; what is sent keeps to the upload."""
         bounds = bounds_of(name)
-        requests = self._paced(input if isinstance(input, AsyncIterable) else _only(input), bounds)
+        requests = self._paced(input if isinstance(input, AsyncIterable) else only(input), bounds)
         replies = await super().iterate_protobuf_handler(peer_id, name, requests, output_protobuf_type)
         return self._watched(replies, peer_id)
 
@@ -418,7 +417,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         async with aclosing(replies):
             async for reply in replies:
                 await self._pay(peer, reply.ByteSize(), bounds)
-                with _leaving_in(seconds):
+                with leaving_in(seconds):
                     yield reply
 
     async def _paced(self, requests: AsyncIterable[Any], bounds: Bounds) -> AsyncGenerator[Any, None]:
@@ -540,41 +539,3 @@ def _as_call_error(seconds: float) -> Iterator[None]:
         raise CallError(Refusal.NO_ANSWER, f"no answer within {seconds:g} s") from error
     except Exception as error:
         raise CallError(Refusal.UNREACHABLE, str(error) or repr(error)) from error
-
-
-@contextmanager
-def _leaving_in(seconds: float | None) -> Iterator[None]:
-    """Cancel the task that runs this block if it does not leave the block in time; None: it has time.
-
-    Unlike `asyncio.timeout` it may enclose a ``yield``: libp2p's handler then waits for the receiver.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    timer = asyncio.get_running_loop().call_later(seconds, task.cancel) if seconds else None
-    try:
-        yield
-    finally:
-        if timer is not None:
-            timer.cancel()
-
-
-async def _only(message: Any) -> AsyncGenerator[Any, None]:
-    yield message
-
-
-async def _then_drain(
-    replies: AsyncGenerator[Any, None], requests: AsyncGenerator[Any, None]
-) -> AsyncGenerator[Any, None]:
-    """``replies``, and then the ``requests`` that are here already go by unread.
-
-    hivemind hands over five at most, and with a sixth at hand it would never notice that nobody reads.
-    """
-    try:
-        async with aclosing(replies):
-            async for reply in replies:
-                yield reply
-    finally:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS), aclosing(requests):
-                async for _ in requests:
-                    pass
