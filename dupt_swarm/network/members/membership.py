@@ -165,13 +165,14 @@ class Membership:
     def standing(self, peer_id: str) -> Standing:
         """What is known of a peer; of a stranger nothing bad is."""
         known = self.records.of(peer_id)
+        record = self._record if peer_id == self.peer_id else self.view.record(peer_id)
         return Standing(
             decides=peer_id in self.electorate,
             comes=self.attendance.expects(peer_id),
             exposed=peer_id in self.exposed,
             admitted=known is None or not self._admission.objection(peer_id),
             lives=known is None or not self._is_gone(peer_id, known.record),
-            callable=self.can_be_called(peer_id),
+            callable=record is None or record.reach != "client",
         )
 
     def here(self, state: str) -> frozenset[str]:
@@ -185,7 +186,7 @@ class Membership:
 
     @property
     def coming(self) -> frozenset[str]:
-        """Ids of the other oracles at work on earlier rounds, who come here if they are not slow."""
+        """Ids of the other oracles at work on earlier rounds, who come to our state if they are not slow."""
         record = self._record
         if record is None:
             return frozenset()
@@ -217,7 +218,7 @@ class Membership:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether this peer is one of them."""
+        """Whether this peer is an oracle at work."""
         return self._record is not None and self._record.role == "oracle" and self._record.at_work
 
     @property
@@ -243,11 +244,6 @@ class Membership:
         if peer_id not in self.exposed:
             self.exposed[peer_id] = None
             self._p2p.refused["contradiction"] += 1
-
-    def can_be_called(self, peer_id: str) -> bool:
-        """Whether others can call this peer, as far as its record tells."""
-        record = self._record if peer_id == self.peer_id else self.view.record(peer_id)
-        return record is None or record.reach != "client"
 
     def admits(self, peer_id: str) -> bool:
         """Whether what this peer says of a round is listened to."""
