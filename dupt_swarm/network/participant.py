@@ -136,7 +136,7 @@ class Participant:
         return self._ended(ended, order, time.monotonic() - began)
 
     async def _end(self, order: EndRound) -> Ended | Failure:
-        """How the state was left; or why that is not known."""
+        """Wait until the state is left; how it was, or why that is not known."""
         manifest, before = self.connection.manifest, self.store.current
         weight = max(1, int(min(order.tokens, manifest.weight_limit(before.round))))
         ending = asyncio.create_task(self.deciding.end(self.memory.contribution[: order.size], weight))
@@ -262,8 +262,8 @@ class Participant:
         """The current state, and who votes on the next one; see `ReadVoters`."""
         return self.store.name, tuple(sorted(self.store.current.electorate.members))
 
-    async def _tell_standing(self) -> None:
-        """What we have given ever; counted in a thread, as thousands of rounds take seconds."""
+    async def _tell_ledger_place(self) -> None:
+        """Tell the trainer what we have given ever; counted in a thread, as many rounds take seconds."""
         uncounted = self._bookkeeping.look(self.following.history.chain)
         self.host.tell(await asyncio.to_thread(self._ledger_place, uncounted))
 
@@ -319,7 +319,7 @@ class Participant:
         self._take_part()
 
     def _take_part(self) -> None:
-        """In leaving the present state, while we are at work; else say that we leave."""
+        """Take part in leaving the present state while we are at work; else say that we leave."""
         if self.store.newer is not None:
             return
         if self.connection.membership.is_at_work:
@@ -360,7 +360,7 @@ class Participant:
         self.serve()
         self._take_part()
         if _is_done(self._counting):
-            self._counting = asyncio.create_task(self._tell_standing())
+            self._counting = asyncio.create_task(self._tell_ledger_place())
 
     def _tell_state(self) -> StateName:
         """The current state, for the trainer: its memory stays as it is until the trainer has left it."""

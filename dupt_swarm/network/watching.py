@@ -56,7 +56,7 @@ class Watching:
         self._looked_at = 0.0  # for a whole chain
 
     async def ledger(self) -> Ledger:
-        """It, as of now.
+        """The ledger as of now.
 
         Raises:
             NodeError: nobody tells a chain that leads to the swarm's state.
@@ -123,7 +123,7 @@ class Watching:
         return await self._earliest(go_on, seen, known.begins)
 
     async def _told(self, seen: _Seen) -> Chain:
-        """One from the beginning.
+        """A chain from its beginning on, as somebody tells it.
 
         Raises:
             NodeError: nobody tells one.

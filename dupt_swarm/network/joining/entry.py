@@ -59,7 +59,7 @@ class Hearsay:
         return [digest for digest, by in reversed(self._told.items()) if 2 * len(by) > count]
 
     def hear(self, peers: Iterable[Peer]) -> None:
-        """Read their records, of those of ``peers``."""
+        """Note what the initial peers among ``peers`` tell in their records."""
         for peer in peers:
             if peer.peer_id in self._initial:
                 self._hear(peer.peer_id, peer.record.state_digest)

@@ -50,7 +50,7 @@ class Attendance:
         return self.trusts(peer) or self._on_trial
 
     def ended(self, companions: Collection[str], came: Collection[str]) -> None:
-        """A round at whose beginning ``companions`` were there had what ``came`` have brought."""
+        """A round has ended: ``companions`` were there at its beginning, ``came`` brought contributions."""
         expected = [peer for peer in companions if self.expects(peer)]
         absent = [peer for peer in companions if peer not in came and peer not in expected]
         if absent:
