@@ -187,7 +187,7 @@ class Gossip:
         """Take a record, and pass it on if that is wanted and it is news."""
         for record in self._take([request.data]):
             if request.urgent and self._may_pass_on(record):
-                self._begin(self._pass_on(record, {*request.names, _name(caller), record.name}))
+                self._begin(self._pass_on(record, {*request.names, short_name(caller), record.name}))
         return Raw()
 
     # Members ask once a second or more rarely.
@@ -209,7 +209,7 @@ class Gossip:
             random.shuffle(targets)
             targets = sorted(targets, key=lambda peer: peer not in trusted)[:SOME]
         self._own_told.clear()
-        message = Told(record.data, tuple(map(_name, (self._own_id, *targets))), urgent)
+        message = Told(record.data, tuple(map(short_name, (self._own_id, *targets))), urgent)
         calls = [self._begin(self._tell(peer, message, self._own_told)) for peer in targets]
         if calls:
             await asyncio.wait(calls, timeout=PATIENCE_SECONDS)
@@ -290,9 +290,9 @@ class Gossip:
             connected = await self._connected()
         except (OSError, EOFError):  # p2pd is about to be replaced
             return
-        targets = [peer for peer in connected if _name(peer) not in told]
+        targets = [peer for peer in connected if short_name(peer) not in told]
         targets = random.sample(targets, min(PASSED_ON, len(targets)))
-        message = Told(record.data, (*told, *map(_name, targets)), urgent=True)
+        message = Told(record.data, (*told, *map(short_name, targets)), urgent=True)
         await asyncio.gather(*(self._tell(peer, message) for peer in targets))
 
     async def _tell(self, peer_id: str, message: Told, reached: set[str] | None = None) -> None:
@@ -347,10 +347,6 @@ class Gossip:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         return task
-
-
-def _name(peer_id: str) -> bytes:
-    return short_name(peer_id.encode())
 
 
 async def ask_regularly(

@@ -82,6 +82,6 @@ NAMES_MAX = 8192  # are remembered, as the same ones come again and again
 
 
 @functools.lru_cache(maxsize=NAMES_MAX)
-def short_name(data: bytes) -> bytes:
-    """Of an owner tag, or a peer id."""
-    return hashlib.sha256(data).digest()[:NAME_BYTES]
+def short_name(peer_id: str) -> bytes:
+    """`NAME_BYTES` that stand for a peer where many are named."""
+    return hashlib.sha256(peer_id.encode()).digest()[:NAME_BYTES]

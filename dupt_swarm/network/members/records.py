@@ -57,7 +57,7 @@ class SignedRecord:
     @property
     def name(self) -> bytes:
         """A short one of its owner."""
-        return short_name(self.peer_id.encode())
+        return short_name(self.peer_id)
 
     def changes(self, before: SignedRecord | None) -> bool:
         """Whether others should act on it at once: its owner came, left, or is at another state or work."""

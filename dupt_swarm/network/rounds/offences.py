@@ -85,11 +85,11 @@ class Offences:
     @property
     def names(self) -> list[bytes]:
         """Short names of the offenders."""
-        return list(map(name_of, self.proofs))
+        return list(map(short_name, self.proofs))
 
     def find(self, names: Collection[bytes]) -> list[Proof]:
         """The proofs against those of these names."""
-        return [proof for peer, proof in self.proofs.items() if name_of(peer) in names]
+        return [proof for peer, proof in self.proofs.items() if short_name(peer) in names]
 
     def wanted(self, names: Collection[bytes]) -> list[bytes]:
         """The names that this peer would take a proof against."""
@@ -98,7 +98,9 @@ class Offences:
             return []
         self._note_voters()
         return [
-            name for peer in self._known if (name := name_of(peer)) in unknown and self._has_place_for(peer)
+            name
+            for peer in self._known
+            if (name := short_name(peer)) in unknown and self._has_place_for(peer)
         ]
 
     def expose(self, proofs: Iterable[Proof]) -> None:
@@ -194,11 +196,6 @@ class Offences:
             write_atomically(self._path, lambda file: file.write_text(text))
         except FileError as error:
             logger.warning("who has contradicted itself is not kept: %s", error)
-
-
-def name_of(peer_id: str) -> bytes:
-    """A short name of a peer, to say that one has a proof against it."""
-    return short_name(peer_id.encode())
 
 
 ANSWER_SECONDS = 5.0

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
 from dupt_swarm.network.members.gossip import ask_regularly
-from dupt_swarm.network.members.identity import load_identity
+from dupt_swarm.network.members.identity import load_identity, short_name
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
 from dupt_swarm.network.rounds.offences import (
@@ -24,7 +24,6 @@ from dupt_swarm.network.rounds.offences import (
     Accusing,
     Offences,
     ProofsMessage,
-    name_of,
 )
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
@@ -202,7 +201,7 @@ class Inventing(Accusing):
 
     @Accusing.rpc_proofs.override
     async def rpc_proofs(self, request: ProofsMessage, _caller: str) -> Any:
-        names = [name_of(peer) for peer in self._offences._acquaintances.voters]
+        names = [short_name(peer) for peer in self._offences._acquaintances.voters]
         if not request.wanted:
             return ProofsMessage(known=tuple(names))
         bad = [self.valid[:-1] + bytes([self.valid[-1] ^ 1]), b"", 5, bytes(PROOF_BYTES_MAX + 1), None]

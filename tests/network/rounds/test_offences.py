@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from dupt_swarm.network.members.identity import short_name
 from dupt_swarm.network.rounds import offences
-from dupt_swarm.network.rounds.offences import Offences, name_of
+from dupt_swarm.network.rounds.offences import Offences
 from dupt_swarm.replica.proof import Proof
 from tests.support.lies import denied, keys_by_id, longest, proposed_twice
 
@@ -58,11 +59,11 @@ def test_strangers_take_no_places(keys) -> None:
     voter, mate, *strangers = keys
     circle = Circle([voter], [mate])
     known = Offences(SWARM, circle)
-    assert set(known.wanted(list(map(name_of, keys)))) == {name_of(voter), name_of(mate)}
+    assert set(known.wanted(list(map(short_name, keys)))) == {short_name(voter), short_name(mate)}
     known.take(proofs_of(keys))
     assert circle.exposed == {voter, mate}
-    assert known.wanted(list(map(name_of, keys))) == []
-    assert known.find([name_of(mate), name_of(strangers[0])]) == [known.proofs[mate]]
+    assert known.wanted(list(map(short_name, keys))) == []
+    assert known.find([short_name(mate), short_name(strangers[0])]) == [known.proofs[mate]]
 
 
 @pytest.mark.usefixtures("few_places")
@@ -74,16 +75,16 @@ def test_when_all_places_are_taken(keys) -> None:
     known.take(proofs_of(keys)[:4])
     assert list(known.proofs) == peers[:3]
     assert circle.exposed == set(peers[:4])  # which costs no place
-    assert known.wanted([name_of(peers[4])]) == []
+    assert known.wanted([short_name(peers[4])]) == []
     circle.voters = [peers[2], peers[4]]
     known.take(proofs_of(keys))
     assert set(known.proofs) == {peers[0], peers[2], peers[4]}
     circle.voters = [peers[3]]
-    assert known.wanted([name_of(peer) for peer in peers[3:]]) == [name_of(peers[3])]
+    assert known.wanted([short_name(peer) for peer in peers[3:]]) == [short_name(peers[3])]
     circle.voters = [peers[3], peers[5]]
     known.take(proofs_of(keys))
     assert set(known.proofs) == {peers[2], peers[3], peers[4]}
-    assert known.wanted([name_of(peers[5])]) == []
+    assert known.wanted([short_name(peers[5])]) == []
 
 
 def test_proofs_are_kept(keys, tmp_path: Path) -> None:
