@@ -219,12 +219,13 @@ class Participant:
             return  # `Following` gets there
         averaged = computed.averaged
         self.tally.reject(averaged.rejected)
-        average = next(iter(averaged.blobs)) if self._reduces else ""
+        rounds = self.connection.manifest.rounds
+        average = next(iter(averaged.blobs)) if rounds.exchange == "reduce" else ""
         self.following.history.follow([replace(link, average=average)])
         self.log.add(link.after, averaged.blobs, session.before)
         self.store.newer = computed.after
         # What steps of an outer optimizer have done is no gradient, and cannot be brought as one.
-        if link.choice.weak and self.connection.manifest.rounds.strategy == "diloco":
+        if link.choice.weak and rounds.strategy == "diloco":
             self.origins.keep(session.before, computed.after)
         if not self.is_ending_a_round:
             self._tell_newer()
@@ -242,10 +243,6 @@ class Participant:
     @property
     def _me(self) -> str:
         return self.connection.membership.peer_id
-
-    @property
-    def _reduces(self) -> bool:
-        return self.connection.manifest.rounds.exchange == "reduce"
 
     async def adopt(self, state: StateName) -> Adopted:
         """Make the newer state that is there, if it still is newer, the current one; see `Adopt`."""

@@ -26,7 +26,7 @@ from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.commands import Pull
 from dupt_swarm.node.messages import Pulled
-from dupt_swarm.node.view import Peer, View
+from dupt_swarm.node.view import View
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.signed_words import Words
@@ -144,15 +144,12 @@ async def states_held(connection: Connection) -> dict[tuple[int, str], list[str]
     asked = dict.fromkeys([*connection.handshake.peer_ids, *(peer.peer_id for peer in peers)])
     hellos = await asyncio.gather(*(_hello(connection, peer) for peer in list(asked)[:ASKED_MAX]))
     holders: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for peer_id, rounds in [*map(_recorded, peers), *hellos]:
+    recorded = [(peer.peer_id, {peer.record.state_digest: peer.record.round}) for peer in peers]
+    for peer_id, rounds in [*recorded, *hellos]:
         for digest, number in rounds.items():
             if peer_id not in holders[number, digest]:
                 holders[number, digest].append(peer_id)
     return dict(holders)
-
-
-def _recorded(peer: Peer) -> tuple[str, dict[str, int]]:
-    return peer.peer_id, {peer.record.state_digest: peer.record.round}
 
 
 async def _hello(connection: Connection, peer_id: str) -> tuple[str, dict[str, int]]:

@@ -102,8 +102,11 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
             return Started(p2p, True, "direct", verdict.unknown)
         case "public":
             await p2p.shutdown()
-            start = start_relay if settings.relay else _start_public
-            p2p = await start(verdict.settings, run_dir, verdict.announced)
+            if settings.relay:
+                p2p = await start_relay(verdict.settings, run_dir, verdict.announced)
+            else:
+                door = ReachabilitySettings(announced=verdict.announced)
+                p2p = await start_daemon(verdict.settings, run_dir, door)
             await _connect(p2p, verdict.reached)
             return Started(p2p, True, "direct", verdict.unknown)
         case "hidden":
@@ -207,11 +210,6 @@ async def open_up(started: Started, member: Membership) -> None:
     """Put whereabouts into the record, and from now on dial back those who ask for it."""
     member.update(await whereabouts(started))
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
-
-
-async def _start_public(settings: NodeSettings, run_dir: Path, announced: tuple[str, ...]) -> GuardedP2P:
-    """As `start_relay`, of a peer that relays for nobody."""
-    return await start_daemon(settings, run_dir, ReachabilitySettings(announced=announced))
 
 
 async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
