@@ -76,6 +76,7 @@ from dupt_swarm.replica.signed_words import KINDS, BeginningRecord, LinkRecord, 
 from dupt_swarm.replica.state import check_header
 from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.direct import Direct
+from tests.support.hello import hello
 from tests.support.lies import keys_by_id, said
 from tests.support.tiny import tiny_manifest
 
@@ -617,7 +618,7 @@ def _read_tokenizer(data: bytes) -> None:
 def _ask_for_chunks(data: bytes) -> None:
     async def ask() -> None:
         exchange, blob = Exchange(Direct("me", {})), Blob.build({}, [b"x" * 10])  # type: ignore[arg-type]
-        exchange.publish(Hello("", "", "", "", ""), [blob])
+        exchange.publish(hello(), [blob])
         async for _ in exchange.rpc_chunks(ChunksMessage.read(data), "a"):
             pass
 

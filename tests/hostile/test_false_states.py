@@ -12,13 +12,13 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.driven_swarm import Cluster
+from tests.support.hello import hello
 from tests.support.publishing import Publishing
 from tests.support.saved_models import small_tokenizer
 from tests.support.signed_records import fresh_keys, id_of
@@ -76,9 +76,7 @@ class Liars(Publishing):
     async def attack(self) -> None:
         async with stranger_beside(*self.addresses, identity=self._identity, kind=GuardedP2P) as p2p:
             exchange = Exchange(p2p)
-            exchange.publish(
-                Hello("0", self.manifest.swarm_id, "{}", "", self.state.digest), [self.state.blob]
-            )
+            exchange.publish(hello(self.state.digest, swarm_id=self.manifest.swarm_id), [self.state.blob])
             if self._linked:
                 exchange.tell_links(self.links)
             await exchange.start()

@@ -33,9 +33,9 @@ from dupt_swarm.network.p2p.rpc import (
 )
 from dupt_swarm.network.states import serving
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.serving import SLOTS, STRANGERS_RATIO
 from dupt_swarm.replica.blob import Assembly, Blob
+from tests.support.hello import hello
 from tests.support.stranger import peer_id_in, stranger_beside
 
 STREAMS = 200
@@ -51,7 +51,7 @@ def run(scenario) -> None:
 async def served(peer) -> Exchange:
     """``peer`` gives a blob to those who ask."""
     exchange = Exchange(peer.p2p)
-    exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB])
+    exchange.publish(hello(), [BLOB])
     await exchange.start()
     return exchange
 
@@ -323,7 +323,7 @@ def test_joiners_that_are_slow(stations, monkeypatch) -> None:
     async def scenario() -> None:
         async with stations(2) as [peer, other]:
             exchange = await served(peer)
-            exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, LARGE])
+            exchange.publish(hello(), [BLOB, LARGE])
             async with contextlib.AsyncExitStack() as slow:
                 for _ in range(SLOTS):
                     await slow.enter_async_context(background(drip(peer.address)))
@@ -343,7 +343,7 @@ def test_a_download_that_drips(stations, monkeypatch) -> None:
     async def scenario() -> None:
         async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
             exchange = await served(peer)
-            exchange.publish(Hello("0", "swarm", "{}", "", ""), [BLOB, LARGE])
+            exchange.publish(hello(), [BLOB, LARGE])
             reader, writer = await begin_download(p2p, peer.address)
             began = asyncio.get_running_loop().time()
             while exchange._slots._streams or not peer.p2p.refused:

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import hashlib
-import json
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -17,9 +16,9 @@ from dupt_swarm.network.joining.handshake import get_tokenizer, introduce
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.settings import NodeSettings
+from tests.support.hello import hello
 from tests.support.saved_models import small_tokenizer
 from tests.support.stranger import answer_raw, stranger_beside
 from tests.support.tiny import settings, tiny_manifest
@@ -28,13 +27,18 @@ TOKENIZER = small_tokenizer().to_bytes()
 MANIFEST = tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest())
 OTHER = MANIFEST.model_copy(update={"seed": MANIFEST.seed + 1})
 BLOB = Blob.build({"kind": "tokenizer"}, [TOKENIZER])
-HONEST = Hello("0", MANIFEST.swarm_id, MANIFEST.canonical_bytes().decode(), BLOB.digest, "a" * 64)
+HONEST = hello(
+    "a" * 64,
+    swarm_id=MANIFEST.swarm_id,
+    manifest=MANIFEST.canonical_bytes().decode(),
+    tokenizer_blob=BLOB.digest,
+)
 Answer = Callable[[], Awaitable[bytes]]
 
 
 def saying(**changes: str) -> Answer:
     async def answer() -> bytes:
-        return json.dumps(dataclasses.asdict(dataclasses.replace(HONEST, **changes))).encode()
+        return HONEST.model_copy(update=changes).pack()
 
     return answer
 

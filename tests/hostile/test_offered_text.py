@@ -10,12 +10,12 @@ from dupt_swarm.network.p2p.rpc import Raw
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import offered as offered_module
 from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.offered import HEADER, offered_blob
 from tests.support.donors import ForgetfulDonor, SilentDonor, fetching
+from tests.support.hello import hello
 
 SHARD = bytes(range(256)) * 6000
 NAME = OfferedName(offered_blob(SHARD).digest, len(SHARD))
@@ -121,7 +121,7 @@ def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, bl
             await connect(joiner.p2p, [donor.address])
 
             serving = Exchange(donor.p2p)
-            serving.publish(Hello("1", "s-0", "{}", "", ""), [blob])
+            serving.publish(hello(), [blob])
             await serving.start()
             told: list[object] = []
             async with fetching(joiner, tmp_path / "mine", [str(donor.p2p.peer_id)], told.append) as files:

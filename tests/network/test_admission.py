@@ -12,12 +12,12 @@ from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.replica.blob import Assembly, Blob
 from dupt_swarm.settings import NodeSettings
 from tests.support.held_loop import assert_not_held
+from tests.support.hello import hello
 from tests.support.tiny import tiny_manifest
 
 ORGANISER = Ed25519PrivateKey.generate()
@@ -40,7 +40,7 @@ async def invited(peer, own: Token | None = None, revoked: Path | None = None) -
 
 async def serves(peer) -> Exchange:
     exchange = Exchange(peer.p2p)
-    exchange.publish(Hello("0", MANIFEST.swarm_id, "{}", "", ""), [BLOB])
+    exchange.publish(hello(swarm_id=MANIFEST.swarm_id), [BLOB])
     await exchange.start()
     return exchange
 

@@ -1,7 +1,7 @@
 """What a joiner and a puller make of claims; rounds/test_follow.py shows what a member makes of them."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -15,12 +15,12 @@ from dupt_swarm.network.members.attendance import CLAIMS_MAX
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.organiser.key import public_hex
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.hello import hello
 from tests.support.signed_records import id_of, signed_record, tell
 from tests.support.stranger import stranger_beside
 
@@ -40,7 +40,7 @@ class Peer:
         """Serve ``states``, the last of them the current one, and say so."""
         for state in states:
             self.store.replace(state)
-        self.exchange.publish(hello_of(self.store.name.digest), self.store.blobs)
+        self.exchange.publish(hello(self.store.name.digest), self.store.blobs)
         await self.say(self.store.current)
 
     async def say(self, state: ReplicaState) -> None:
@@ -55,10 +55,6 @@ class Peer:
             )
         )
         await self.member.publish()
-
-
-def hello_of(digest: str) -> Hello:
-    return Hello("0", "swarm", "{}", "", digest)
 
 
 def state_of(round: int) -> ReplicaState:
@@ -109,7 +105,7 @@ async def test_a_joiner_trusts_the_peers_that_it_was_given(
         await theirs.hold(now)
         for number, key in enumerate(keys):
             await claim(p2p, mine, manifest, key, f"{number:064x}", 1 << 40)
-        handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
+        handshake = Handshake({theirs.member.peer_id: hello(now.digest)}, manifest)
         await get_first_state(mine.store, mine.member, handshake, None, None)
         assert mine.store.name.digest == now.digest
         claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
@@ -129,8 +125,8 @@ async def test_a_joiner_takes_no_state_from_a_few_of_the_peers_that_it_was_given
             await peer.hold(state)
         if not fetchable:
             for peer in others[1:]:
-                peer.exchange.publish(hello_of(honest.digest), [])
-        hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
+                peer.exchange.publish(hello(honest.digest), [])
+        hellos = {peer.member.peer_id: hello(peer.store.name.digest) for peer in others}
         joining = get_first_state(mine.store, mine.member, Handshake(hellos, manifest), None, None)
         if fetchable:
             assert await joining == "as most of the initial peers say"
@@ -149,7 +145,7 @@ async def test_a_joiner_asks_for_others_where_the_peers_that_it_was_given_differ
         mine, *others = await make_peers(started)
         for peer, state in zip(others, (state_of(9), state_of(2)), strict=True):
             await peer.hold(state)
-        hellos = {peer.member.peer_id: hello_of(peer.store.name.digest) for peer in others}
+        hellos = {peer.member.peer_id: hello(peer.store.name.digest) for peer in others}
         handshake = Handshake(hellos, manifest)
         with pytest.raises(NodeError, match="name more of them, or only those that you trust"):
             await get_first_state(mine.store, mine.member, handshake, None, None)
@@ -176,7 +172,7 @@ async def test_a_joiner_tries_what_an_initial_peer_had_before(
         await theirs.hold(old, now)
         await claim(p2p, mine, manifest, key, digest, 1 << 40)
         liar = id_of(key)
-        handshake = Handshake({liar: hello_of(now.digest)}, manifest)
+        handshake = Handshake({liar: hello(now.digest)}, manifest)
         await get_first_state(mine.store, mine.member, handshake, None, None)
         assert mine.store.name.digest == now.digest
 
@@ -189,7 +185,7 @@ async def test_a_joiner_does_not_believe_who_says_more_than_there_is(stations, m
         await theirs.hold(now)
         theirs.member.update(RecordUpdate(swarm_tokens=1 << 40))
         await theirs.member.publish()
-        handshake = Handshake({theirs.member.peer_id: hello_of(now.digest)}, manifest)
+        handshake = Handshake({theirs.member.peer_id: hello(now.digest)}, manifest)
         state, _ = await find_state(mine.store, mine.member, handshake)
         assert state.digest == now.digest
         assert [peer.peer_id for peer in mine.member.living] == [theirs.member.peer_id]
@@ -215,7 +211,7 @@ async def test_a_joiner_that_gets_nothing_believes_the_next_claim(
     async with stations(2, manifest) as started:
         mine, theirs = await make_peers(started)
         await theirs.say(gone[0])
-        handshake = Handshake({theirs.member.peer_id: hello_of("")}, manifest)
+        handshake = Handshake({theirs.member.peer_id: hello("")}, manifest)
         joining = asyncio.create_task(find_state(mine.store, mine.member, handshake))
         for state in gone:
             await theirs.say(state)
@@ -243,7 +239,7 @@ async def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
             await peer.hold(state)
         voters = [*(each.member.peer_id for each in others[:2]), "QmGone"]
         said = Attestation(manifest.swarm_id, then.round, then.digest, tuple(sorted(voters))).signed(key)
-        liar = replace(hello_of(lie.digest), attestation=said)
+        liar = hello(lie.digest, attestation=said)
         handshake = Handshake({others[2].member.peer_id: liar}, manifest)
         word = await get_first_state(mine.store, mine.member, handshake, None, None)
         assert (mine.store.name.digest, word) == (now.digest, "as its organiser attests")
@@ -256,6 +252,6 @@ async def test_a_peer_that_pulls_believes_no_single_claim(stations, manifest, ma
         puller, *others = await make_peers(started)
         for peer, state in zip(others, (honest, honest, lie), strict=True):
             await peer.hold(state)
-        handshake = Handshake({"QmGone": hello_of("")}, manifest)
+        handshake = Handshake({"QmGone": hello("")}, manifest)
         found, word = await find_state(puller.store, puller.member, handshake)
         assert (found.digest, word) == (honest.digest, "as half of the oracles at work say")

@@ -14,11 +14,11 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.watching import Watching
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.ledger import Bookkeeping, Ledger
 from dupt_swarm.replica.signed_words import BeginningRecord
+from tests.support.hello import hello
 from tests.support.kept_rounds import NUMEL, KeptRounds
 
 
@@ -64,7 +64,7 @@ class Swarm:
     def tell(self, place: int, told: KeptRounds, true: KeptRounds, begins: int = 0) -> None:
         """This peer tells one chain, from this round on, and gives the last state of the other."""
         self.state, exchange = true.states[-1].digest, self.exchanges[place]
-        exchange.publish(Hello("1", "s", "{}", "", self.state), [true.states[-1].blob])
+        exchange.publish(hello(self.state), [true.states[-1].blob])
         chain = told.chain().copied_from(told.states[begins].digest)
         record = BeginningRecord.of(chain)
         exchange.tell_links(chain.since, lambda: record)

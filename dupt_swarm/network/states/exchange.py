@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, ClassVar, Protocol, Self
 
@@ -213,12 +213,8 @@ class Exchange:
         del request, caller
         if self._hello is None:
             raise CallError(Refusal.NOT_HELD, "this peer is in no swarm yet")
-        return replace(
-            self._hello,
-            time=str(time.time()),
-            states=" ".join(self._states()),
-            attestation=self.attestation,
-        )
+        now = {"time": str(time.time()), "states": " ".join(self._states()), "attestation": self.attestation}
+        return self._hello.model_copy(update=now)
 
     @rpc(Name, IndexMessage, longest=(NAME_BYTES_MAX, INDEX_BYTES_MAX), seconds=ANSWER_SECONDS, calls=4)
     async def rpc_index(self, request: Name, caller: str) -> IndexMessage:

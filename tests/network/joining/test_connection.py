@@ -10,11 +10,11 @@ from dupt_swarm.network.admission import build_admission
 from dupt_swarm.network.joining.connection import _come_in
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.settings import NodeSettings
 from tests.network.conftest import identities, quick_daemons, stations
+from tests.support.hello import hello
 from tests.support.tiny import tiny_manifest
 
 __all__ = ["identities", "quick_daemons", "stations"]
@@ -38,7 +38,7 @@ async def test_a_peer_that_is_not_admitted_has_no_say(
     ended = revocations.revoke([revoked.invitation.id], ORGANISER, MANIFEST.swarm_id)
     revocations.add(list_of_revoked, ended, ORGANISER.public_key().public_bytes_raw(), MANIFEST.swarm_id)
     tokens = {"admitted": token(), "revoked": revoked}
-    hello = Hello("0", MANIFEST.swarm_id, "{}", "", "0" * 64)
+    said = hello("0" * 64, swarm_id=MANIFEST.swarm_id)
     async with stations(1 + len(others)) as [me, *rest]:
         for kind, peer in zip(others, rest, strict=True):
             if kind in tokens:
@@ -48,7 +48,7 @@ async def test_a_peer_that_is_not_admitted_has_no_say(
         await connect(me.p2p, [peer.address for peer in rest])
         ids = {kind: str(peer.p2p.peer_id) for kind, peer in zip(others, rest, strict=True)}
         mine = NodeSettings("oracle", invitation=str(token()), revoked=list_of_revoked)
-        handshake = Handshake(dict.fromkeys(ids.values(), hello), MANIFEST)
+        handshake = Handshake(dict.fromkeys(ids.values(), said), MANIFEST)
         if "admitted" not in ids and not alone:
             with pytest.raises(AdmissionError, match=r"no initial peer has shown .* or name others"):
                 await _come_in(me.p2p, mine, handshake, alone=alone)

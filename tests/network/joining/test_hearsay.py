@@ -1,14 +1,10 @@
 """Which state most of the initial peers have told."""
 
 from dupt_swarm.network.joining.entry import Hearsay
-from dupt_swarm.network.states.hello import Hello
 from tests.support import invented
+from tests.support.hello import hello
 
 OLD, NOW, NEW, LIE = ("abcd"[number] * 64 for number in range(4))
-
-
-def hello(digest: str) -> Hello:
-    return Hello("0", "swarm", "{}", "", digest)
 
 
 def heard(hellos: dict[str, str], *looks: dict[str, str]) -> Hearsay:

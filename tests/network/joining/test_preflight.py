@@ -2,7 +2,6 @@
 
 import socket
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,10 @@ from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.settings import NodeSettings
+from tests.support.hello import hello
 from tests.support.loopback import NOBODY
 
-HELLO = Hello("9.9", "s-0", "{}", "t", "d")
+HELLO = hello(version="9.9")
 ANY_PORT = "/ip4/127.0.0.1/tcp/0"
 
 
@@ -47,7 +47,7 @@ class WrongClock(Exchange):
 
     @Exchange.rpc_hello.override
     async def rpc_hello(self, _request: Raw, _caller: str) -> Hello:
-        return replace(HELLO, time=self.told)
+        return hello(time=self.told)
 
 
 @pytest.mark.parametrize(("wrong_by", "found"), [(3600, 3600), (-3600, -3600), (None, None)])
@@ -79,4 +79,4 @@ async def test_a_taken_port_is_named_and_the_rest_is_looked_at(stations, tmp_pat
 @pytest.mark.parametrize("time_told", ["", "noon", "nan", "inf", "1e400"])
 def test_a_time_that_is_none_is_not_believed(time_told: str) -> None:
     """Whatever another peer says."""
-    assert Hello("1", "s", "{}", "t", "d", time=time_told).clock == 0
+    assert hello(time=time_told).clock == 0

@@ -19,7 +19,6 @@ from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states import exchange
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed
@@ -30,6 +29,7 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.clock import Clock
+from tests.support.hello import hello
 from tests.support.kept_rounds import NUMEL, KeptRounds
 
 NOWHERE = "f" * 64
@@ -132,7 +132,7 @@ class Peer:
         if state is not self.store.current:
             self.store.replace(state)
         self.member.reach(state.electorate)
-        self.exchange.publish(Hello("0", "swarm", "{}", "", state.digest), [state.blob])
+        self.exchange.publish(hello(state.digest), [state.blob])
         self.member.update(
             RecordUpdate(
                 role="oracle",
@@ -239,7 +239,7 @@ def test_one_that_was_away_catches_up(kept, with_peers, how: str) -> None:
     async def scenario(peers: list[Peer]) -> None:
         mine, theirs = peers
         if how == "computes":
-            theirs.exchange.publish(Hello("0", "swarm", "{}", "", theirs.head), [])
+            theirs.exchange.publish(hello(theirs.head), [])
             theirs.exchange._cache._blobs.clear()
         else:
             theirs.shelf.found.clear()
@@ -383,7 +383,7 @@ def test_a_state_that_is_not_to_be_had(kept, with_peers, clock, caplog) -> None:
         blobs = dict(empty.shelf.found)
         for each in (empty, late):
             each.shelf.found.clear()
-        empty.exchange.publish(Hello("0", "swarm", "{}", "", empty.head), [])
+        empty.exchange.publish(hello(empty.head), [])
         empty.exchange._cache._blobs.clear()
         await mine.look()
         mine.assert_unmoved(kept.states[0], [])

@@ -17,8 +17,9 @@ from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.serving import SLOTS, SMALL_BYTES
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
 from tests.support.direct import Direct
+from tests.support.hello import hello
 
-HELLO = Hello(version="1", swarm_id="s-0", manifest="{}", tokenizer_blob="t", state_digest="d")
+HELLO = hello("d")
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ async def test_publishing_replaces(blob) -> None:
 )
 def test_junk_is_no_hello(data) -> None:
     """Bytes that are no hello are a ValueError."""
-    with pytest.raises(ValueError, match=r"not a hello of a dupt_swarm peer|elements"):
+    with pytest.raises(ValueError, match=r"not a Hello|elements"):
         Hello.read(data)
 
 
