@@ -2,7 +2,7 @@
 
 process         the program: commands from the pipe, heartbeats, the end
 log_file        node.log: one line per event
-task_group      tasks that end together
+task_group      tasks that end together, and waiting for an event, but not for long
 host            that process as the node sees it, and background work
 service         `NodeService`: carries out the commands, also those of a node that only looks
 participant     `Participant`: a node that holds the state, averages and serves

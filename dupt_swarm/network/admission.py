@@ -21,6 +21,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import OPEN, Admission, Answer
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
+from dupt_swarm.network.task_group import wait_at_most
 from dupt_swarm.organiser import revocations
 from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX, Invitation, Token, read_credential
 from dupt_swarm.organiser.revocations import Revocations
@@ -246,9 +247,7 @@ class ByInvitation(Admission):
     async def keep_forever(self) -> None:
         """Follow the file of revocations, and tell others: all of a new one, and always one of them."""
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PASS_ON_SECONDS):
-                    await self._news.wait()
+            await wait_at_most(self._news, PASS_ON_SECONDS)
             if self._file_changed:
                 await self._follow()
             everybody = self._news.is_set()

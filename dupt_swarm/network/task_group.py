@@ -1,8 +1,9 @@
-"""A group of tasks whose cancellation leaves nothing in memory."""
+"""Tasks: a group whose cancellation leaves nothing in memory, and waiting for an event, but not for long."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 
@@ -26,3 +27,10 @@ class TaskGroup(asyncio.TaskGroup):
         finally:
             self._parent_task = None
             del raised
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
+    """Until ``event`` is set, or so many seconds are over."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

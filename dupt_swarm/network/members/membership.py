@@ -17,6 +17,7 @@ from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.members.standing import Standing
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import Admission
+from dupt_swarm.network.task_group import wait_at_most
 from dupt_swarm.node.reasons import REFUSED_MESSAGES, in_order
 from dupt_swarm.node.record import EXPOSED_MAX, PeerRecord, RecordUpdate
 from dupt_swarm.node.view import Peer, View
@@ -121,9 +122,7 @@ class Membership:
             self._changed.clear()
             with contextlib.suppress(Exception):  # the network may be away for a while
                 await self.publish(urgent=urgent)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PUBLISH_SECONDS):
-                    await self._changed.wait()
+            await wait_at_most(self._changed, PUBLISH_SECONDS)
             urgent = self._changed.is_set()
 
     async def watch_forever(self, on_view: Callable[[View], None]) -> None:
@@ -135,9 +134,7 @@ class Membership:
                 on_view(self.look())
             await asyncio.sleep(WATCH_SECONDS_MIN)
             seconds = WATCH_SECONDS + WATCH_SECONDS_PER_PEER * len(self.view.peers)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, WATCH_SECONDS_MAX) - WATCH_SECONDS_MIN):
-                    await self._heard.wait()
+            await wait_at_most(self._heard, min(seconds, WATCH_SECONDS_MAX) - WATCH_SECONDS_MIN)
 
     async def refresh(self) -> View:
         """Ask a few others, and look; a little later, if they were asked just now."""

@@ -13,6 +13,7 @@ from dupt_swarm.network.rounds.evidence import Evidence
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
 from dupt_swarm.network.rounds.reports import Answer
 from dupt_swarm.network.rounds.round import Round
+from dupt_swarm.network.task_group import wait_at_most
 from dupt_swarm.replica.link import Link, Promise, Proposal, Word
 from dupt_swarm.replica.signed_words import Words
 
@@ -96,6 +97,4 @@ class Desk:
 
     async def change(self, seconds: float) -> None:
         """Wait until something has changed, but not for longer."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
+        await wait_at_most(self._news, seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import random
@@ -17,7 +16,7 @@ from typing import Generic, TypeVar
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
-from dupt_swarm.network.task_group import TaskGroup
+from dupt_swarm.network.task_group import TaskGroup, wait_at_most
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly
 from dupt_swarm.replica.contribution import CONTRIBUTION
@@ -445,6 +444,4 @@ class Download:
         self._changed = asyncio.Event()
 
     async def _change(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REPORT_SECONDS):
-                await self._changed.wait()
+        await wait_at_most(self._changed, REPORT_SECONDS)

@@ -14,6 +14,7 @@ from dupt_swarm.disk.offered import free_bytes
 from dupt_swarm.errors import NodeError
 from dupt_swarm.fields import DIGEST
 from dupt_swarm.network.states.exchange import Exchange
+from dupt_swarm.network.task_group import wait_at_most
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Index
@@ -80,9 +81,7 @@ class OfferedFiles:
                 if not failures:  # in a row
                     logger.info("text that the swarm offers could not be fetched: %s", error)
                 self._tell(OfferedMissing(str(error)))
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]):
-                        await self._changed.wait()
+                await wait_at_most(self._changed, RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
                 failures += 1
 
     def has(self, digest: str) -> bool:
