@@ -30,8 +30,8 @@ def test_one_that_has_a_node_replaced(stations, tmp_path) -> None:
                 settings = NodeSettings("oracle", initial_peers=initial, host_maddrs=EVERYWHERE)
                 p2p = await start_daemon(settings, tmp_path)
                 try:
-                    assert await is_outdated(Started(p2p, True, "direct"), settings, known) is False
-                    assert await is_outdated(Started(p2p, False, "client"), settings, known) is False
+                    assert await is_outdated(Started(p2p, "direct"), settings, known) is False
+                    assert await is_outdated(Started(p2p, "client"), settings, known) is False
                 finally:
                     await p2p.shutdown()
 

@@ -46,15 +46,18 @@ class Started:
 
     Attributes:
         p2p: the daemon, connected to the initial peers that answer.
-        dialled: whether others can dial it without a relay.
         reach: how others can call it.
         unknown: all that were asked were busy, and this is to be found out later.
     """
 
     p2p: GuardedP2P
-    dialled: bool
     reach: Reach
     unknown: bool = False
+
+    @property
+    def dialled(self) -> bool:
+        """Whether others can dial it without a relay."""
+        return self.reach == "direct"
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,11 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
     """
     p2p = await start_daemon(settings, run_dir)
     if settings.role == "observer" or _is_on_loopback(settings):
-        return Started(p2p, True, "direct")
+        return Started(p2p, "direct")
     verdict = await probe(p2p, settings, known)
     match verdict.kind:
         case "local":
-            return Started(p2p, True, "direct", verdict.unknown)
+            return Started(p2p, "direct", verdict.unknown)
         case "public":
             await p2p.shutdown()
             if settings.relay:
@@ -108,7 +111,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
                 door = ReachabilitySettings(announced=verdict.announced)
                 p2p = await start_daemon(verdict.settings, run_dir, door)
             await _connect(p2p, verdict.reached)
-            return Started(p2p, True, "direct", verdict.unknown)
+            return Started(p2p, "direct", verdict.unknown)
         case "hidden":
             await p2p.shutdown()
             return await _start_hidden(verdict, run_dir)
@@ -228,7 +231,7 @@ async def _found_hidden(p2p: GuardedP2P) -> Started:
     reach = reach_of(await own_addresses(p2p), dialled=False)
     if reach == "client":
         logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
-    return Started(p2p, False, reach)
+    return Started(p2p, reach)
 
 
 def _is_on_loopback(settings: NodeSettings) -> bool:

@@ -56,14 +56,14 @@ async def test_dialled_back(stations, tmp_path) -> None:
     async with stations(1) as [one]:
         await DialBack(one.p2p, list).start()
         started = await reached(tmp_path, EVERYWHERE, one.address)
-        assert (started.dialled, started.reach) == (True, "direct")
+        assert started.reach == "direct"
 
 
 async def test_last_resort(stations, tmp_path) -> None:
     """Whom nobody could dial, and who finds no relay, is a client."""
     async with stations(1) as [one]:
         started = await reached(tmp_path, EVERYWHERE, one.address)
-        assert (started.dialled, started.reach) == (False, "client")
+        assert started.reach == "client"
 
 
 async def test_no_address_at_all(tmp_path) -> None:
@@ -71,7 +71,7 @@ async def test_no_address_at_all(tmp_path) -> None:
     p2p = await start_daemon(NodeSettings("observer"), tmp_path)
     try:
         assert await own_addresses(p2p) == []
-        update = await whereabouts(Started(p2p, False, "client"))
+        update = await whereabouts(Started(p2p, "client"))
         assert (update.reach, list(update.addresses)) == ("client", [])
     finally:
         await p2p.shutdown()
@@ -128,7 +128,7 @@ async def test_what_nobody_could_tell_is_asked_soon(monkeypatch) -> None:
     """Where all that were asked were busy at the start: not only after an hour."""
     monkeypatch.setattr(reachability, "ADDRESSES_SECONDS", 0.001)
     monkeypatch.setattr(reachability, "PAUSES", {False: 3600.0, None: 0.01, True: 0.0})
-    started: Any = Started(Moving(), True, "direct", unknown=True)  # type: ignore[arg-type]
+    started: Any = Started(Moving(), "direct", unknown=True)  # type: ignore[arg-type]
 
     async def look() -> bool:
         return True
@@ -177,7 +177,7 @@ async def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, mon
         while len(laptop.told) < count:
             await asyncio.sleep(0.001)
 
-    started: Any = Started(laptop, True, "direct")  # type: ignore[arg-type]
+    started: Any = Started(laptop, "direct")  # type: ignore[arg-type]
     telling = asyncio.create_task(tell_whereabouts(started, laptop, look))  # type: ignore[arg-type]
     await told(9)
     assert said == looks  # nothing has changed, and nobody is asked
@@ -200,7 +200,7 @@ async def test_asked_again(stations, tmp_path) -> None:
         p2p = await start_daemon(settings, tmp_path)
 
         async def found(*, dialled: bool, **changes: Any) -> bool | None:
-            started = Started(p2p, dialled, "direct" if dialled else "client")
+            started = Started(p2p, "direct" if dialled else "client")
             return await is_outdated(started, replace(settings, **changes), ())
 
         try:
