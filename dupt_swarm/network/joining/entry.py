@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
@@ -15,10 +14,10 @@ from hivemind.dht.node import DHTNode
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2P
 
-from dupt_swarm.errors import NodeError, UnreachableError
+from dupt_swarm.errors import NodeError
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.daemon import connect, connect_if_any
 from dupt_swarm.network.p2p.dht_messages import place_of
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import FalseClaimError, StateStore
@@ -93,14 +92,9 @@ async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, 
     """
     if not initial_peers:
         return []
-    try:
+    if not alone:
         return await connect(p2p, initial_peers)
-    except UnreachableError:
-        if not alone:
-            raise
-    with contextlib.suppress(UnreachableError):
-        return await connect(p2p, book.addresses)
-    return []
+    return await connect_if_any(p2p, initial_peers) or await connect_if_any(p2p, book.addresses)
 
 
 async def enter_dht(p2p: P2P, reached: list[str], *, client_mode: bool) -> DHTNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
@@ -56,6 +57,13 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     if not reached:
         raise UnreachableError(reasons)
     return reached
+
+
+async def connect_if_any(p2p: P2P, addresses: Sequence[str]) -> list[str]:
+    """As `connect`, where nobody has to answer."""
+    with suppress(UnreachableError):
+        return await connect(p2p, addresses)
+    return []
 
 
 async def _dial_patiently(p2p: P2P, address: str) -> str:

@@ -12,9 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
-from dupt_swarm.errors import UnreachableError
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import connect, dial
+from dupt_swarm.network.p2p.daemon import connect_if_any, dial
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, DialAnswer, DialBack, ask_to_dial
@@ -110,7 +109,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
             else:
                 door = ReachabilitySettings(announced=verdict.announced)
                 p2p = await start_daemon(verdict.settings, run_dir, door)
-            await _connect(p2p, verdict.reached)
+            await connect_if_any(p2p, verdict.reached)
             return Started(p2p, "direct", verdict.unknown)
         case "hidden":
             await p2p.shutdown()
@@ -130,7 +129,7 @@ async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -
     """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
-    reached = await _connect(p2p, settings.initial_peers)
+    reached = await connect_if_any(p2p, settings.initial_peers)
     if len(_ids_of(reached)) < ASKED_MIN:
         reached += await _connect_soon(p2p, [each for each in known if each not in reached][:KNOWN_MAX])
     answers, busy = await _ask(p2p, reached, own)
@@ -197,7 +196,7 @@ async def is_outdated(started: Started, settings: NodeSettings, known: Sequence[
     if _is_on_loopback(settings):
         return None
     p2p, own = started.p2p, await own_addresses(started.p2p)
-    answers, _ = await _ask(p2p, await _connect(p2p, settings.initial_peers), own)
+    answers, _ = await _ask(p2p, await connect_if_any(p2p, settings.initial_peers), own)
     answers = _witnesses(answers)
     if not answers:
         return None
@@ -219,7 +218,7 @@ async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
     """Start the daemon again, to be called over relays only (and in the local network)."""
     door = ReachabilitySettings("private", verdict.relays)
     p2p = await start_daemon(verdict.settings, run_dir, door)
-    await _connect(p2p, verdict.reached)
+    await connect_if_any(p2p, verdict.reached)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RELAYED_SECONDS):
             while not any(Address.parse(text).relayed for text in await own_addresses(p2p)):
@@ -244,12 +243,6 @@ async def own_addresses(p2p: GuardedP2P) -> list[str]:
         return [str(address) for address in await p2p.get_visible_maddrs(latest=True)]
     except ValueError:  # hivemind's word for none
         return []
-
-
-async def _connect(p2p: GuardedP2P, addresses: Sequence[str]) -> list[str]:
-    with contextlib.suppress(UnreachableError):  # callers that need an answer report it later
-        return await connect(p2p, addresses) if addresses else []
-    return []
 
 
 async def _connect_soon(p2p: GuardedP2P, addresses: Sequence[str]) -> list[str]:
