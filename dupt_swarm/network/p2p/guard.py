@@ -224,38 +224,39 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         """
         bounds_of(name)
         if not kind.get("stream_input") and not kind.get("stream_output"):
-
-            async def answer(data: bytes, caller: PeerID) -> bytes:
-                with blamed_on_caller():
-                    message = self._read_protobuf(input_protobuf_type, data, caller)
-                context = P2PContext(handle_name=name, local_id=self.peer_id, remote_id=caller)
-                reply: bytes = (await handler(message, context)).SerializeToString()
-                return reply
-
-            async def answer_or_fail(data: bytes, caller: PeerID) -> bytes:
-                try:
-                    return await self._pass(name, data, caller, answer)
-                except CallError as error:
-                    # hivemind sends it as text, so that there always is some.
-                    if self._afford(caller, repr(error).encode()):
-                        raise
-                    later = CallError(Refusal.LATER)
-                    self._charge(caller, len(repr(later)))
-                    raise later from error
-
-            await add_raw_handler(self, name, answer_or_fail)
+            await self._add_unary_handler(name, handler, input_protobuf_type)
             return
-
-        def streams(requests: Any, context: Any) -> Any:
-            return then_drain(self._paid(handler(requests, context), context.remote_id, name), requests)
-
-        def replies(request: Any, context: Any) -> Any:
-            return self._paid(handler(request, context), context.remote_id, name)
-
         if not kind.get("stream_input"):
             self._single_requests.add(name)
-        guarded = streams if kind.get("stream_input") else replies
+
+        def guarded(requests: Any, context: Any) -> Any:
+            replies = self._paid(handler(requests, context), context.remote_id, name)
+            return then_drain(replies, requests) if kind.get("stream_input") else replies
+
         await super().add_protobuf_handler(name, guarded, input_protobuf_type, **kind)
+
+    async def _add_unary_handler(
+        self, name: str, handler: Callable[[Any, Any], Any], kind: type[Any]
+    ) -> None:
+        async def answer(data: bytes, caller: PeerID) -> bytes:
+            with blamed_on_caller():
+                message = self._read_protobuf(kind, data, caller)
+            context = P2PContext(handle_name=name, local_id=self.peer_id, remote_id=caller)
+            reply: bytes = (await handler(message, context)).SerializeToString()
+            return reply
+
+        async def answer_or_fail(data: bytes, caller: PeerID) -> bytes:
+            try:
+                return await self._pass(name, data, caller, answer)
+            except CallError as error:
+                # hivemind sends it as text, so that there always is some.
+                if self._afford(caller, repr(error).encode()):
+                    raise
+                later = CallError(Refusal.LATER)
+                self._charge(caller, len(repr(later)))
+                raise later from error
+
+        await add_raw_handler(self, name, answer_or_fail)
 
     async def call_protobuf_handler(
         self, peer_id: PeerID, name: str, input: Any, output_protobuf_type: type[Any]
