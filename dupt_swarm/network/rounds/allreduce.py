@@ -47,13 +47,11 @@ class Part:
     """One part of the vector.
 
     Attributes:
-        number: its place in the vector.
         numel: how many values it has.
         data: our contribution to it, encoded.
         encoded: where the bytes of its average go.
     """
 
-    number: int
     numel: int
     data: bytes | memoryview
     encoded: memoryview
@@ -80,8 +78,8 @@ class Parts:
         self.encoded = torch.empty(encoded_size(self.average_codec, numel), dtype=torch.uint8).numpy().data
         cuts = (part_slices(codec, numel) for codec in (self.contribution_codec, self.average_codec))
         self.all = [
-            Part(number, size, contribution[given], self.encoded[returned])
-            for number, (size, given, returned) in enumerate(zip(part_sizes(numel), *cuts, strict=True))
+            Part(size, contribution[given], self.encoded[returned])
+            for size, given, returned in zip(part_sizes(numel), *cuts, strict=True)
         ]
 
     def shares(self, fractions: Sequence[float]) -> list[list[Part]]:
@@ -235,7 +233,6 @@ class AllReduce:
     Attributes:
         group_id: of the group.
         missing: ids of the reducers whose shares have not arrived.
-        lost: ids of the others that were late with contributions or averages, once the run has ended.
     """
 
     def __init__(
@@ -266,8 +263,7 @@ class AllReduce:
         self._shares = {each: share for each, share in zip(group.members, shares, strict=True) if share}
         self._own = self._shares.get(self._me, [])
         self._reducer = PartReducer(self._members, self._parts.average_codec, manifest.limits.max_norm_ratio)
-        self.missing, self.lost = set(self._shares), tuple[str, ...]()
-        self._came, self._late = {self._me}, set[str]()
+        self.missing, self._came = set(self._shares), {self._me}
         self._rejected: Counter[str] = Counter()
         self._weights: list[float] = []  # tokens × values of every averaged part
 
@@ -291,9 +287,6 @@ class AllReduce:
         try:
             await asyncio.gather(*map(self._exchange_with, self._shares))
         finally:
-            # When most of the group's shares are missing, our own link is at fault.
-            missing = self.missing if 2 * len(self.missing) <= len(self._members) else set[str]()
-            self.lost = tuple(sorted((self._late | missing) - {self._me}))
             self._reducer.close()
 
     async def _exchange_with(self, reducer: str) -> None:
@@ -325,7 +318,6 @@ class AllReduce:
         while True:
             for sender in late:
                 logger.warning("%s was left out: the others have waited for too long", sender)
-                self._late.add(sender)
                 self._reducer.leave_out(sender)
             await asyncio.sleep(self._sender_seconds / 8)
             late = [each for each in self._reducer.late(self._patience) if each != self._me]
@@ -387,8 +379,6 @@ class AllReduce:
                     )
         except Exception as error:
             logger.warning("%s was left out: %r", sender, error)
-            if isinstance(error, TimeoutError):
-                self._late.add(sender)
             yield averaging_pb2.AveragingData(code=averaging_pb2.INTERNAL_ERROR)
         finally:
             if number < len(self._own):
