@@ -231,7 +231,7 @@ class Participant:
             self._tell_newer()
 
     def _tell_newer(self) -> None:
-        """The trainer may adopt the newer state, if there is one."""
+        """Tell the trainer which newer state it may adopt, if there is one."""
         newer = self.store.newer
         self.host.tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
 
