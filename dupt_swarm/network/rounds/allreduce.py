@@ -89,8 +89,8 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Averaged:
-    """One averaged part: the bytes that every sender gets, and the tokens that went into it."""
+class AveragedPart:
+    """The bytes that every sender gets, and the tokens that went into them."""
 
     data: bytes
     weight: float
@@ -112,12 +112,12 @@ class PartReducer:
         self._usual_norm = 0.0  # the largest median of the parts so far
         self._active = set(senders)
         self._received: dict[str, tuple[Tensor, float]] = {}  # of the part that is being sent
-        self._average: asyncio.Future[Averaged] = asyncio.get_running_loop().create_future()
+        self._average: asyncio.Future[AveragedPart] = asyncio.get_running_loop().create_future()
         self._due_since: float | None = None  # when most had sent it
         self._waited = dict.fromkeys(senders, 0.0)  # seconds in which they waited for it in earlier parts
         self._job: asyncio.Task[None] | None = None
 
-    async def average(self, sender: str, values: Tensor, weight: float) -> Averaged:
+    async def average(self, sender: str, values: Tensor, weight: float) -> AveragedPart:
         """Submit a screened part, and wait for its average.
 
         Raises:
@@ -164,7 +164,9 @@ class PartReducer:
         elif self._due_since is None:
             self._due_since = loop_time()
 
-    async def _run(self, average: asyncio.Future[Averaged], received: Sequence[tuple[Tensor, float]]) -> None:
+    async def _run(
+        self, average: asyncio.Future[AveragedPart], received: Sequence[tuple[Tensor, float]]
+    ) -> None:
         try:
             averaged, left_out = await asyncio.to_thread(self._compute, received)
         except Exception as error:
@@ -173,17 +175,17 @@ class PartReducer:
         self.rejected_norms += left_out
         average.set_result(averaged)
 
-    def _compute(self, received: Sequence[tuple[Tensor, float]]) -> tuple[Averaged, int]:
+    def _compute(self, received: Sequence[tuple[Tensor, float]]) -> tuple[AveragedPart, int]:
         values, weights = zip(*received, strict=True)
         keep, median = screen_norms(values, weights, self._norm_ratio, self._usual_norm)
         self._usual_norm = max(self._usual_norm, median)
         kept = [pair for pair, sound in zip(received, keep, strict=True) if sound]
         mean = weighted_mean([values for values, _ in kept], [weight for _, weight in kept])
         weight = math.fsum(weight for _, weight in kept)
-        return Averaged(self._codec.encode(mean), weight), len(received) - len(kept)
+        return AveragedPart(self._codec.encode(mean), weight), len(received) - len(kept)
 
     @staticmethod
-    def _fail(average: asyncio.Future[Averaged], error: Exception) -> None:
+    def _fail(average: asyncio.Future[AveragedPart], error: Exception) -> None:
         average.set_exception(error)
         average.exception()  # maybe nobody waits
 
@@ -332,7 +334,7 @@ class AllReduce:
                 message = await anext(timely, None)
                 if message is None or message.code != averaging_pb2.AVERAGED_PART:
                     raise ValueError("it ended without an average")
-                await self._take(part, Averaged(message.tensor_part.buffer, message.weight))
+                await self._take(part, AveragedPart(message.tensor_part.buffer, message.weight))
             self.missing.discard(reducer)
 
     async def messages_of(self, share: Sequence[Part]) -> Messages:
@@ -346,11 +348,11 @@ class AllReduce:
                 message.code, message.group_id = averaging_pb2.PART_FOR_AVERAGING, self.group_id
             yield message
 
-    async def _take(self, part: Part, averaged: Averaged) -> None:
+    async def _take(self, part: Part, averaged: AveragedPart) -> None:
         await asyncio.to_thread(self._check_and_keep, part, averaged)
         self._weights.append(averaged.weight * part.numel)
 
-    def _check_and_keep(self, part: Part, averaged: Averaged) -> None:
+    def _check_and_keep(self, part: Part, averaged: AveragedPart) -> None:
         values = self._parts.average_codec.decode(averaged.data, part.numel)
         reason = screen_part(values, averaged.weight, self._weight_limit * len(self._members))
         if reason:
