@@ -104,28 +104,6 @@ class Offences:
         ]
 
     def expose(self, proofs: Iterable[Proof]) -> None:
-        """What this peer has seen in a group of its own."""
-        self._learn(proofs)
-
-    def expose_by(self, one: Word, other: Word) -> None:
-        """The same by two words that contradict each other."""
-        self.expose([Proof.of(one, other)])
-
-    def take(self, proofs: Iterable[Proof]) -> None:
-        """What others pass on; what is about strangers is dropped."""
-        known = self._known
-        self._learn([proof for proof in proofs if proof.offender in known])
-
-    @property
-    def concerned(self) -> set[str]:
-        """Ids of those that may be in a group with this peer and an offender."""
-        return self._known.difference(self.proofs)
-
-    @property
-    def _known(self) -> set[str]:
-        return {*self._acquaintances.voters, *self._acquaintances.mates}
-
-    def _learn(self, proofs: Iterable[Proof]) -> None:
         """Leave the offenders out, and keep the proofs where there is a place."""
         before = self.proofs
         self._note_voters()
@@ -137,6 +115,24 @@ class Offences:
         if self.proofs != before:
             self.news.set()
             self._save()
+
+    def expose_by(self, one: Word, other: Word) -> None:
+        """Leave out whoever has signed these two words, which contradict each other."""
+        self.expose([Proof.of(one, other)])
+
+    def take(self, proofs: Iterable[Proof]) -> None:
+        """What others pass on; what is about strangers is dropped."""
+        known = self._known
+        self.expose([proof for proof in proofs if proof.offender in known])
+
+    @property
+    def concerned(self) -> set[str]:
+        """Ids of those that may be in a group with this peer and an offender."""
+        return self._known.difference(self.proofs)
+
+    @property
+    def _known(self) -> set[str]:
+        return {*self._acquaintances.voters, *self._acquaintances.mates}
 
     def _keep(self, proof: Proof) -> None:
         if not self._has_place_for(proof.offender):
