@@ -86,7 +86,7 @@ class Following:
             return
         others = self._elsewhere()
         if others:
-            self.task = asyncio.create_task(self._follow(others[0].peer_id, then))
+            self.task = asyncio.create_task(self._find_out(others[0].peer_id, then))
 
     @property
     def _newest(self) -> ReplicaState:
@@ -112,12 +112,13 @@ class Following:
 
         return sorted(found, key=key)
 
-    async def _follow(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
+    async def _find_out(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
+        """Go where its links lead, if they do lead on: with the round in which we are, or by ourselves."""
         moved = useful = False
         before = self._newest
         try:
-            known = peer_id in self.history.chain.electorate.former
-            async with asyncio.timeout(TELLING_SECONDS if known else STRANGER_SECONDS):
+            is_known = peer_id in self.history.chain.electorate.former
+            async with asyncio.timeout(TELLING_SECONDS if is_known else STRANGER_SECONDS):
                 told, trial = await self._branch_of(peer_id)
             if self._newest is not before:
                 useful = True  # a round has ended here meanwhile: ask again

@@ -135,8 +135,8 @@ class Round:
         """
         self.part.judge(choice, after, dropped, accepts=accepts)
 
-    def end(self, link: Link) -> None:
-        """It was decided, as somebody has told; ``link`` was verified, and we want to follow it."""
+    def follow(self, link: Link) -> None:
+        """Leave the state by ``link``, which somebody has told us, and which was verified."""
         self.part.link = self.part.link or link
 
     def leave(self) -> Report:

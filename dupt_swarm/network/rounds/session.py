@@ -146,7 +146,7 @@ class Session:
                     await self.change(TICK_SECONDS)
                 reporting.cancel()
                 judging.cancel()
-                computed = await self._follow(link)
+                computed = await self._computed_by(link)
                 fetching.cancel()
             return Ended(link, computed)
         finally:
@@ -165,7 +165,7 @@ class Session:
 
     def follow(self, link: Link) -> None:
         """The state was left by ``link``, which was verified: go on by it."""
-        self.round.end(link)
+        self.round.follow(link)
         self.desk.tell()
 
     def leave(self) -> ReportMessage:
@@ -320,7 +320,7 @@ class Session:
         dropped = tuple(each for each in choice.makers if each not in computed.averaged.counted)
         return computed.after.digest, dropped, await self._accepts(computed.after)
 
-    async def _follow(self, link: Link) -> Computed | None:
+    async def _computed_by(self, link: Link) -> Computed | None:
         """The state to which ``link`` leads, if it can be computed here in time."""
         stock, pace = self.round.ballots.stock, self.round.ballots.pace
         if not stock.lasting and self.round.ballots.me not in link.choice.makers:
@@ -347,12 +347,13 @@ class Session:
         return computed
 
     async def _compute(self, choice: Choice) -> Computed:
+        """The state to which ``choice`` leads; asked again, what was computed before."""
         if choice.id not in self._computing:
             self._computing.clear()  # they are large
-            self._computing[choice.id] = asyncio.create_task(self._follow_by(choice))
+            self._computing[choice.id] = asyncio.create_task(self._average_and_step(choice))
         return await asyncio.shield(self._computing[choice.id])
 
-    async def _follow_by(self, choice: Choice) -> Computed:
+    async def _average_and_step(self, choice: Choice) -> Computed:
         following = self._begin(self.before)
         try:
             averaged = await self._exchange.average(following, choice)

@@ -62,7 +62,7 @@ def arm(stage: str) -> None:
     elif stage == "accepting":
         before(Round, "judge", lambda round, *_: among_three(round))
     elif stage == "link":
-        before(Session, "_follow", lambda session, *_: among_three(session.round))
+        before(Session, "_computed_by", lambda session, *_: among_three(session.round))
     elif stage == "sending":
         send = AllReduce.messages_of
 
