@@ -95,10 +95,10 @@ class Oracle:
         )
         with needing_memory(device):
             self._trainer, self._optimizer, text = _build_trainer(
-                swarm, settings, self.objective, devices, self._judging
+                swarm, settings, self.objective, devices, self._measuring("judging")
             )
         self.sequences = text.sequences
-        self.held_out = HeldOut(lambda: text.measure(settings.held_out_blocks, self._evaluating))
+        self.held_out = HeldOut(lambda: text.measure(settings.held_out_blocks, self._measuring("evaluating")))
         self._meter = LossMeter()
         self._idleness = Idleness(devices) if settings.when_idle else None
         self._commands = Commands(settings.hours, is_free=lambda: not self._idleness or self._idleness.free)
@@ -288,11 +288,8 @@ class Oracle:
         if done:  # before the first there was nothing since the last step
             self._optimizer.attend()
 
-    def _evaluating(self, done: int, total: int) -> None:
-        self._look(Activity("evaluating", done, total, "batches"))
-
-    def _judging(self, done: int, total: int) -> None:
-        self._look(Activity("judging", done, total, "batches"))
+    def _measuring(self, why: str) -> Look:
+        return lambda done, total: self._look(Activity(why, done, total, "batches"))
 
     def _saving(self, done: int, total: int) -> None:
         self._do(Activity("saving", done // 10**6, total // 10**6, "MB"))
@@ -327,15 +324,15 @@ class Oracle:
         self._reported = time.monotonic()
         self._meter.read()
         status = self.status()
-        self._swarm.publish(
-            RecordUpdate(
-                loss=publishable(status.loss),
-                heldout_loss=publishable(status.latest.loss_nats) if status.latest else None,
-                heldout_bits_per_byte=publishable(status.latest.bits_per_byte) if status.latest else None,
-                heldout_accuracy=status.latest.accuracy if status.latest else None,
-                heldout_nsp_accuracy=status.latest.nsp_accuracy if status.latest else None,
+        update = RecordUpdate(loss=publishable(status.loss))
+        if latest := status.latest:
+            update |= RecordUpdate(
+                heldout_loss=publishable(latest.loss_nats),
+                heldout_bits_per_byte=publishable(latest.bits_per_byte),
+                heldout_accuracy=latest.accuracy,
+                heldout_nsp_accuracy=latest.nsp_accuracy,
             )
-        )
+        self._swarm.publish(update)
         self._report_to(status)
 
 
