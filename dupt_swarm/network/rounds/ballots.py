@@ -216,8 +216,7 @@ class Ballots:
     def report(self) -> Report:
         """What to tell the coordinator now."""
         if self.left:
-            assert self._pledged.leave is not None
-            return Report(self._pledged.leave, self._pledged.basis, self.stock.told)
+            return replace(self._leaves[self.me], held=self.stock.told)
         here = self._here
         return Report(
             self._promise(),
