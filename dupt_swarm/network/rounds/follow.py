@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from itertools import dropwhile
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
@@ -84,16 +85,16 @@ class Following:
         """If somebody is at a state that we do not know, begin to find out about it; then await ``then``."""
         if self.is_busy:
             return
-        others = self._elsewhere()
-        if others:
-            self.task = asyncio.create_task(self._find_out(others[0].peer_id, then))
+        peer = self._elsewhere()
+        if peer is not None:
+            self.task = asyncio.create_task(self._find_out(peer.peer_id, then))
 
     @property
     def _newest(self) -> ReplicaState:
         return self._store.newer or self._store.current
 
-    def _elsewhere(self) -> list[Peer]:
-        """Others at states that are none of ours, those first whose word counts."""
+    def _elsewhere(self) -> Peer | None:
+        """A peer at a state that is none of ours: one whose word counts, if there is one."""
         now, chain = time.monotonic(), self.history.chain
         ours = (self._deciding.next_state, "")
         found = [
@@ -110,7 +111,7 @@ class Following:
             mine, former = peer.peer_id in electorate, peer.peer_id in electorate.former
             return not mine, not former, -peer.record.round, random.random()
 
-        return sorted(found, key=key)
+        return min(found, key=key, default=None)
 
     async def _find_out(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
         """Go where its links lead, if they do lead on: with the round in which we are, or by ourselves."""
@@ -233,16 +234,11 @@ class Following:
         async def holders() -> list[str]:
             return list(dict.fromkeys([*await self._member.holders(after), peer_id]))
 
-        ahead = [place for place, link in enumerate(links) if link.state == before.digest]
-        if ahead and self.history.chain.head == before.digest:
+        async def keepers() -> list[str]:
+            living = (each.peer_id for each in self._member.living if each.peer_id != self._member.peer_id)
+            return list(dict.fromkeys([*await holders(), *living]))
 
-            async def keepers() -> list[str]:
-                living = [
-                    each.peer_id for each in self._member.living if each.peer_id != self._member.peer_id
-                ]
-                return list(dict.fromkeys([*await holders(), *living]))
-
-            state = await self._replaying.replay(before, links[ahead[0] :], keepers)
-            if state is not None:
-                return state
+        missed = list(dropwhile(lambda link: link.state != before.digest, links))
+        if missed and (state := await self._replaying.replay(before, missed, keepers)) is not None:
+            return state
         return await self._store.fetch(after, holders)
