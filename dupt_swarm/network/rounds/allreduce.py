@@ -24,6 +24,7 @@ from torch import Tensor
 
 from dupt_swarm.manifest import Encoding, Manifest
 from dupt_swarm.network.p2p.bandwidth import ROUND_RATIO, TokenBucket, paced
+from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.replica.aggregation import screen_norms, screen_part, weighted_mean
 from dupt_swarm.replica.codec import (
     Codec,
@@ -33,6 +34,8 @@ from dupt_swarm.replica.codec import (
     part_sizes,
     part_slices,
 )
+from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.draw import drawn
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,7 @@ class Parts:
     """A vector that is being averaged, in parts of equal size.
 
     Attributes:
+        numel: its values.
         all: in order.
         encoded: the bytes of the average, once it is complete.
     """
@@ -74,6 +78,7 @@ class Parts:
         self.contribution_codec = build_codec(encoding.contribution, encoding)
         self.average_codec = build_codec(encoding.average, encoding)
         check_size(self.contribution_codec, contribution, numel)
+        self.numel = numel
         # Not a bytearray: it would be filled with zeros, on the event loop.
         self.encoded = torch.empty(encoded_size(self.average_codec, numel), dtype=torch.uint8).numpy().data
         cuts = (part_slices(codec, numel) for codec in (self.contribution_codec, self.average_codec))
@@ -195,76 +200,41 @@ Messages = AsyncGenerator[Any, None]
 Ask = Callable[[str, Messages], Awaitable[Messages]]
 
 
-@dataclass(frozen=True)
-class Group:
-    """Those who run it together.
-
-    Attributes:
-        id: names the run, hexadecimal.
-        me: the own peer id.
-        members: ids of all, in an order that is another one each time.
-        callable: ids of those who can be called, and reduce a share.
-    """
-
-    id: str
-    me: str
-    members: Sequence[str]
-    callable: Collection[str]
-
-
-@dataclass(frozen=True)
-class Given:
-    """Our contribution.
-
-    Attributes:
-        contribution: encoded.
-        numel: its values.
-        tokens: that it stands for.
-        round: rounds completed before the one that ends.
-    """
-
-    contribution: bytes | memoryview
-    numel: int
-    tokens: int
-    round: int
-
-
 class AllReduce:
     """One run of it, as one member sees it.
 
     Attributes:
-        group_id: of the group.
+        group_id: names those who run it, for hivemind.
         missing: ids of the reducers whose shares have not arrived.
     """
 
     def __init__(
-        self, manifest: Manifest, group: Group, given: Given, ask: Ask, download: TokenBucket
+        self, manifest: Manifest, roll: Roll, claim: Claim, parts: Parts, ask: Ask, download: TokenBucket
     ) -> None:
         """Begin.
 
         Args:
             manifest: of the swarm.
-            group: whose run it is.
-            given: our contribution.
+            roll: who runs it; those of them reduce a share who can be called.
+            claim: what our contribution is.
+            parts: of it.
             ask: sends a member our parts, and gives what it answers.
             download: what comes waits for it.
-
-        Raises:
-            ValueError: the contribution is not an encoding of so many values.
         """
         rounds = manifest.rounds
-        self.group_id = bytes.fromhex(group.id)
-        self._me, self._members, self._ask = group.me, frozenset(group.members), ask
-        self._download, self._numel = download, given.numel
-        self._weight, self._weight_limit = float(given.tokens), manifest.weight_limit(given.round)
+        self.group_id = bytes.fromhex(roll.id)
+        # In an order that is another one each time: of a small vector not everybody gets a share.
+        members = drawn((each.maker for each in roll.brought), roll.id)
+        self._me, self._members, self._ask = claim.maker, frozenset(members), ask
+        self._download, self._parts = download, parts
+        self._weight, self._weight_limit = float(claim.tokens), manifest.weight_limit(claim.round)
         self._sender_seconds, self._reducer_seconds = rounds.chunk_seconds, 2 * rounds.chunk_seconds
         self._patience = ROUND_RATIO * rounds.allreduce_seconds
-        self._parts = Parts(given.contribution, given.numel, manifest.encoding)
-        # Of a small vector not everybody gets a share.
-        shares = self._parts.shares([float(each in group.callable) for each in group.members])
-        self._shares = {each: share for each, share in zip(group.members, shares, strict=True) if share}
+        callable = {each.maker for each in roll.promises if each.callable}
+        shares = parts.shares([float(each in callable) for each in members])
+        self._shares = {each: share for each, share in zip(members, shares, strict=True) if share}
         self._own = self._shares.get(self._me, [])
-        self._reducer = PartReducer(self._members, self._parts.average_codec, manifest.limits.max_norm_ratio)
+        self._reducer = PartReducer(self._members, parts.average_codec, manifest.limits.max_norm_ratio)
         self.missing, self._came = set(self._shares), {self._me}
         self._rejected: Counter[str] = Counter()
         self._weights: list[float] = []  # tokens × values of every averaged part
@@ -277,7 +247,7 @@ class AllReduce:
     @property
     def tokens(self) -> int:
         """Tokens in the average: the mean over its values, equal on all peers."""
-        return round(math.fsum(self._weights) / self._numel)
+        return round(math.fsum(self._weights) / self._parts.numel)
 
     @property
     def rejected(self) -> Counter[str]:

@@ -21,12 +21,11 @@ from hivemind.utils.asyncio import achain, as_aiter
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.guard import GuardedP2P
-from dupt_swarm.network.rounds.allreduce import AllReduce, Given, Group, Messages
+from dupt_swarm.network.rounds.allreduce import AllReduce, Messages, Parts
 from dupt_swarm.network.rounds.exchange import Averaged, Floor
 from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.replica.codec import build_codec, check_size
 from dupt_swarm.replica.contribution import Claim
-from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.replay import average_form
@@ -171,12 +170,11 @@ class Reduce:
         if mine.digest not in self._given:  # brought before this process was started
             return False
         claim, data = self._given[mine.digest]
-        callable = [each.maker for each in roll.promises if each.callable]
-        if not callable:  # nobody could reduce
+        if not any(each.callable for each in roll.promises):  # nobody could reduce
             return False
-        group = Group(roll.id, self._me, drawn((each.maker for each in roll.brought), roll.id), callable)
-        given = Given(data, self._numel, claim.tokens, claim.round)
-        run = AllReduce(self._manifest, group, given, self._reducers.ask, self._p2p.bandwidth.download)
+        parts = Parts(data, self._numel, self._manifest.encoding)
+        download = self._p2p.bandwidth.download
+        run = AllReduce(self._manifest, roll, claim, parts, self._reducers.ask, download)
         with self._reducers.reducing(run), suppress(TimeoutError):
             async with asyncio.timeout(self._manifest.rounds.allreduce_seconds):
                 await run.run()

@@ -16,7 +16,7 @@ from hivemind.proto import averaging_pb2
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import background
 from dupt_swarm.network.rounds import reduce as reduce_module
-from dupt_swarm.network.rounds.allreduce import AllReduce, Group
+from dupt_swarm.network.rounds.allreduce import AllReduce
 from dupt_swarm.network.rounds.reduce import Reduce, Reducers
 from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.network.rounds.session import Ended
@@ -60,10 +60,10 @@ class Runners:
         self.kinds: dict[str, Any] = {}
         self.last: dict[str, AllReduce] = {}
 
-    def build(self, manifest: Manifest, group: Group, *arguments: Any) -> AllReduce:
+    def build(self, manifest: Manifest, roll: Roll, claim: Claim, *arguments: Any) -> AllReduce:
         """As `AllReduce`."""
-        kind = self.kinds.get(group.me, AllReduce)
-        self.last[group.me] = run = kind(manifest, group, *arguments)
+        kind = self.kinds.get(claim.maker, AllReduce)
+        self.last[claim.maker] = run = kind(manifest, roll, claim, *arguments)
         return run
 
 

@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from dupt_swarm.manifest import Encoding
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
-from dupt_swarm.network.rounds.allreduce import AllReduce, Given, Group, Messages, Parts
+from dupt_swarm.network.rounds.allreduce import AllReduce, Messages, Parts
+from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.replica.codec import PART_VALUES, Codec, build_codec
+from dupt_swarm.replica.contribution import Claim
+from dupt_swarm.replica.link import Brought, Promise
 from tests.support.vectors import decode_parts, encode_parts
 
 ENCODING = Encoding(contribution="two_bit", average="int4")
@@ -57,9 +60,10 @@ def test_alone_is_a_group_of_one(make_manifest) -> None:
         raise AssertionError(f"{peer} was asked for {messages}")
 
     async def average() -> AllReduce:
-        group = Group("ab" * 32, "a", ["a"], ["a"])
-        mine = Given(memoryview(contribution()), NUMEL, 7, 0)
-        run = AllReduce(manifest, group, mine, nobody, TokenBucket(None))
+        promise = Promise("a", "", 0, Brought("a", "", 7))
+        parts = Parts(memoryview(contribution()), NUMEL, manifest.encoding)
+        roll, claim = Roll("a", 0, weak=False, promises=(promise,)), Claim(0, "", 7, "a")
+        run = AllReduce(manifest, roll, claim, parts, nobody, TokenBucket(None))
         await run.run()
         return run
 
