@@ -268,7 +268,7 @@ def test_a_coordinator_of_two_choices_of_which_one_is_decided(camps: Camps) -> N
                 await looker.member.gossip.start()
             battle = asyncio.create_task(camp.battle())
             await until(lambda: all(lookers[each.peer_id].history.chain.links for each in others))
-            await until(lambda: all(ballots_of(each).proposed for each in (first, second)))
+            await until(lambda: all(ballots_of(each).here.proposed for each in (first, second)))
             for each in others:
                 await lookers[each.peer_id].publish()
             for each in (first, second):
@@ -338,7 +338,7 @@ def test_a_peer_that_denies_what_another_has_seen(camps: Camps) -> None:
             for each in others:
                 each.deciding.accepts = accepts
             battle = asyncio.create_task(camp.battle())
-            await until(lambda: liar.peer_id in ballots_of(first)._here.acceptances)
+            await until(lambda: liar.peer_id in ballots_of(first).here.acceptances)
             camp.orders.attacks[first.peer_id] = coordinating.SILENT
             await until(lambda: all(ballots_of(each).ballot for each in others))
             del camp.orders.attacks[first.peer_id]

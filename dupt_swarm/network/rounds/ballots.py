@@ -106,6 +106,7 @@ class Ballots:
     Attributes:
         brought: our contribution, once there is one.
         stock: the contributions of this round.
+        here: the present ballot.
         link: what was decided, once we know it.
     """
 
@@ -160,17 +161,12 @@ class Ballots:
     @property
     def ballot(self) -> int:
         """The present one; it only grows."""
-        return self._here.number
+        return self.here.number
 
     @property
     def coordinator(self) -> str:
         """The coordinator of the present ballot; empty where there are no voters."""
         return coordinator_of(self.electorate, self.state, self.ballot)
-
-    @property
-    def roll(self) -> tuple[Promise, ...]:
-        """The words of those who end this ballot together, once nobody else is waited for."""
-        return self._here.roll
 
     @property
     def left(self) -> bool:
@@ -194,7 +190,7 @@ class Ballots:
         Another one takes the place of one that was rejected.
         """
         if self.brought is None:
-            self._here.entered = now
+            self.here.entered = now
         self.brought = brought
         if self.stock.lasting:
             self.stock.held.add(brought.digest)
@@ -217,7 +213,7 @@ class Ballots:
         """What to tell the coordinator now."""
         if self.left:
             return replace(self._leaves[self.me], held=self.stock.told)
-        here = self._here
+        here = self.here
         return Report(
             self._promise(),
             here.basis,
@@ -241,7 +237,7 @@ class Ballots:
         self._see(maker, promise.ballot, now)
         if promise.ballot != self.ballot or self.coordinator != self.me:
             return
-        here = self._here
+        here = self.here
         if here.closed is None and self.stock.admits(promise, here.comers) and self._is_shown(report):
             here.comers[maker] = promise
             self.stock.learn([promise.brought])
@@ -256,7 +252,7 @@ class Ballots:
         leaves = tuple(self._leaves.values())
         if self.coordinator != self.me:
             return Answer(self.ballot, link=self.link, leaves=leaves)
-        here = self._here
+        here = self.here
         return Answer(
             self.ballot,
             roll=here.come,
@@ -278,7 +274,7 @@ class Ballots:
         self._see(peer, answer.ballot, now)
         if peer != self.coordinator:
             return
-        here = self._here
+        here = self.here
         here.heard = now
         self.stock.learn(each.brought for each in answer.roll)
         self.stock.note_held(peer, answer.held)
@@ -296,20 +292,15 @@ class Ballots:
                 self.stock.learn(proposal.choice.brought)
 
     @property
-    def proposed(self) -> Choice | None:
-        """What was proposed, if anything was."""
-        return self._here.proposed
-
-    @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `judge`."""
-        return self._here.to_judge(self._pledged.refused, self.stock) if self.decides else None
+        return self.here.to_judge(self._pledged.refused, self.stock) if self.decides else None
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
     ) -> None:
         """``choice`` leads to the state ``after``, and we accept that, or refuse the choice for good."""
-        here = self._here
+        here = self.here
         is_here = self.to_judge == choice  # or there is another ballot now
         if not accepts:
             if self.decides and choice.id not in self._pledged.once:
@@ -364,7 +355,7 @@ class Ballots:
         return frozenset(maker for maker, each in self._leaves.items() if each.promise.ballot <= self.ballot)
 
     def _coordinate(self, now: float, awaited: Collection[str]) -> None:
-        here = self._here
+        here = self.here
         here.heard = now
         if here.closed is None:
             here.comers[self.me] = self._promise()
@@ -377,7 +368,7 @@ class Ballots:
                 self._fail(now)
 
     def _close(self, now: float, awaited: Collection[str]) -> None:
-        here = self._here
+        here = self.here
         if not self.electorate.is_quorum(here.comers, self._who_left):
             return
         if here.quorate is None:
@@ -392,7 +383,7 @@ class Ballots:
     def _come(self) -> tuple[Promise, ...]:
         """The words of those who have come, or have left."""
         left = self._who_left
-        come = [each for maker, each in sorted(self._here.comers.items()) if maker not in left]
+        come = [each for maker, each in sorted(self.here.comers.items()) if maker not in left]
         return (*come, *(self._leaves[maker].promise for maker in sorted(left)))
 
     def _heeded(self) -> tuple[Promise, ...]:
@@ -419,7 +410,7 @@ class Ballots:
         return 2 * sum(map(refuse, here)) >= len(here)
 
     def _propose(self, now: float) -> None:
-        here = self._here
+        here = self.here
         assert here.closed is not None
         promises = self._heeded()
         bound = binding(self.electorate, promises)
@@ -448,11 +439,11 @@ class Ballots:
         word = Proposal(self.me, self.state, self.ballot, choice, shown, basis)
         if not self._is_sound(word):
             return  # few bring anything, say
-        self._here.proposal = self.voice.signed(word)
+        self.here.proposal = self.voice.signed(word)
         self.stock.learn(choice.brought)
 
     def _decide(self, proposal: Proposal) -> None:
-        here = self._here
+        here = self.here
         for outcome in sorted({each.outcome for each in here.acceptances.values()}):
             found = [each for _, each in sorted(here.acceptances.items()) if each.outcome == outcome]
             makers = {each.maker for each in found} - proposal.left
@@ -465,10 +456,10 @@ class Ballots:
     def _is_refused(self, proposal: Proposal) -> bool:
         """Whether half of those who decide have refused it."""
         deciding = self.electorate.deciding(proposal.left)
-        return 2 * len(self._here.refusing & deciding) >= len(deciding)
+        return 2 * len(self.here.refusing & deciding) >= len(deciding)
 
     def _is_of_proposal(self, found: Acceptance | None) -> bool:
-        proposal = self._here.proposal
+        proposal = self.here.proposal
         if found is None or proposal is None:
             return False
         # A weak one is of no quorum's link.
@@ -476,7 +467,7 @@ class Ballots:
 
     def _is_held(self, brought: Brought) -> bool:
         """Whether more than half of those of the electorate who have come say that they hold it."""
-        stock, come = self.stock, self.electorate.members.intersection(self._here.comers)
+        stock, come = self.stock, self.electorate.members.intersection(self.here.comers)
         held = [stock.held if peer == self.me else stock.held_by.get(peer, ()) for peer in come]
         return 2 * sum(brought.digest in each for each in held) > len(come)
 
@@ -489,7 +480,7 @@ class Ballots:
 
     def _is_lost(self, now: float) -> bool:
         """Whether nobody can give what was proposed, though all who decide are here."""
-        here = self._here
+        here = self.here
         if here.proposal is None or not self.electorate.members <= here.comers.keys() | self._who_left:
             return False
         heard = self._heard_lately(now)
@@ -539,7 +530,7 @@ class Ballots:
             self._go_to(reached, now)
 
     def _is_overdue(self, now: float) -> bool:
-        here, pace = self._here, self.pace
+        here, pace = self.here, self.pace
         if now - max(here.heard, here.entered) > pace.silence:
             return True
         if here.closed is None:
@@ -549,11 +540,11 @@ class Ballots:
 
     def _fail(self, now: float) -> None:
         """This ballot brings no state: turn to the next one."""
-        proposal = self._here.proposal
+        proposal = self.here.proposal
         if proposal is not None and not self.stock.has(proposal.choice):
             self._unheld.add(proposal.choice.id)
         self._failed += 1
-        self._lonely = self._lonely + 1 if self._here.closed is None else 0
+        self._lonely = self._lonely + 1 if self.here.closed is None else 0
         self._go_to(self.ballot + 1, now)
 
     def _pass_over(self, passed: Collection[str], now: float) -> None:
@@ -567,10 +558,10 @@ class Ballots:
         if not self.left:
             self._pledge(ballot=ballot)
         self.stock.turn()
-        self._here = _Ballot(ballot, now, accepted=self._pledged.accepted, basis=self._pledged.basis)
+        self.here = _Ballot(ballot, now, accepted=self._pledged.accepted, basis=self._pledged.basis)
 
     def _promise(self) -> Promise:
-        here, refused = self._here, tuple(sorted(self._pledged.refused))
+        here, refused = self.here, tuple(sorted(self._pledged.refused))
         word = Promise(
             *(self.me, self.state, self.ballot),
             self.brought,

@@ -16,7 +16,7 @@ from dupt_swarm.network.rounds.stock import Stock
 from dupt_swarm.network.rounds.voice import Voice
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Acceptance, Choice, Link, Promise, Proposal, brought_by
+from dupt_swarm.replica.link import Acceptance, Choice, Link, Proposal, brought_by
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Remnant:
     Attributes:
         word: our last word on the state; it brings our contribution, if we have one.
         stock: the contributions of this round.
+        here: the present attempt.
         link: what was decided, once we know it.
     """
 
@@ -48,22 +49,12 @@ class Remnant:
         self._voice = voice
         self._unfit: set[str] = set()
         self._refused: set[str] = set()  # choices, by their ids
-        self._here = _Attempt(0, now, now, coordinator=self.me)
+        self.here = _Attempt(0, now, now, coordinator=self.me)
 
     @property
     def coordinator(self) -> str:
         """The coordinator of now, as far as we see."""
-        return self._here.coordinator
-
-    @property
-    def roll(self) -> tuple[Promise, ...]:
-        """The words of those who end this attempt together, once nobody else is waited for."""
-        return self._here.roll
-
-    @property
-    def attempt(self) -> int:
-        """Its coordinator's number of it, once the roll is known."""
-        return self._here.called
+        return self.here.coordinator
 
     def bring(self, leave: Report, now: float) -> None:
         """Another contribution of ours takes the place of one that was rejected."""
@@ -74,12 +65,12 @@ class Remnant:
     def give_up(self, now: float) -> None:
         """What this attempt's roll bring cannot be had: go on with what we have ourselves."""
         if self.link is None:
-            self._unfit |= {each.maker for each in self._here.roll} - {self.me}
+            self._unfit |= {each.maker for each in self.here.roll} - {self.me}
             self._turn_to(self.me, now)
 
     def report(self) -> Report:
         """What to tell the coordinator now."""
-        here = self._here
+        here = self.here
         return replace(
             self.leave,
             held=self.stock.told,
@@ -89,7 +80,7 @@ class Remnant:
 
     def note(self, report: Report) -> None:
         """What a member has told us, who may be the one that it asks."""
-        here = self._here
+        here = self.here
         promise, found = report.promise, report.acceptance
         self.stock.note_held(promise.maker, report.held)
         if not promise.leaves or self.coordinator != self.me:
@@ -107,7 +98,7 @@ class Remnant:
 
     def answer(self) -> Answer:
         """What to answer to whoever asks."""
-        here = self._here
+        here = self.here
         mine = self.coordinator == self.me
         return Answer(
             here.number if mine else self.word.ballot,
@@ -122,7 +113,7 @@ class Remnant:
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
         """What a peer has answered; its link was checked."""
-        here = self._here
+        here = self.here
         if answer.link is not None and (not answer.link.choice.weak or self._would_take(peer, answer.link)):
             self.link = self.link or answer.link
         if peer != self.coordinator:
@@ -139,7 +130,7 @@ class Remnant:
         if answer.closed and here.called != answer.ballot:
             if here.roll:  # it has begun once more
                 self._turn_to(peer, now)
-                here = self._here
+                here = self.here
             here.roll, here.called = answer.roll, answer.ballot
         if (
             answer.proposal is not None
@@ -150,20 +141,15 @@ class Remnant:
             self.stock.learn(answer.proposal.choice.brought)
 
     @property
-    def proposed(self) -> Choice | None:
-        """What was proposed, if anything was."""
-        return self._here.proposed
-
-    @property
     def to_judge(self) -> Choice | None:
         """What to compute and judge now; see `Ballots.judge`."""
-        return self._here.to_judge(self._refused, self.stock)
+        return self.here.to_judge(self._refused, self.stock)
 
     def judge(
         self, choice: Choice, after: str, dropped: tuple[str, ...] = (), *, accepts: bool = True
     ) -> None:
         """As in `Ballots.judge`."""
-        here = self._here
+        here = self.here
         if here.proposal is None or self.to_judge != choice:
             return
         if not accepts:
@@ -177,7 +163,7 @@ class Remnant:
         if self.link is not None:
             return
         first = self._first({*there, self.me} - self._unfit)
-        if first != self.coordinator and self._here.proposal is None:
+        if first != self.coordinator and self.here.proposal is None:
             self._turn_to(first, now)
         if self.coordinator == self.me:
             self._coordinate(now, {*there} - self._unfit)
@@ -191,7 +177,7 @@ class Remnant:
         return drawn(chosen, self.state)[0]
 
     def _coordinate(self, now: float, awaited: set[str]) -> None:
-        here = self._here
+        here = self.here
         here.comers[self.me] = self.word
         patient = now - here.entered < self.pace.gather
         if here.closed is None and (here.comers.keys() >= awaited or not patient):
@@ -202,7 +188,7 @@ class Remnant:
             self._decide(now)
 
     def _propose(self, now: float) -> None:
-        here = self._here
+        here = self.here
         assert here.closed is not None
         brought = brought_by(here.comers.values())
         held = tuple(each for each in brought if each.digest in self.stock.held)
@@ -214,7 +200,7 @@ class Remnant:
             here.proposal, here.proposed_at = self._voice.signed(word), now
 
     def _decide(self, now: float) -> None:
-        here = self._here
+        here = self.here
         assert here.proposal is not None
         mine = here.acceptances.get(self.me)
         if mine is None:
@@ -232,7 +218,7 @@ class Remnant:
 
     def _would_take(self, peer: str, link: Link) -> bool:
         """Whether to go on by a weak link: that of our coordinator, to what we have accepted too."""
-        mine = self._here.acceptance
+        mine = self.here.acceptance
         if peer != self.coordinator or mine is None:
             return False
         return (link.choice.id, link.outcome) == (mine.choice, mine.outcome)
@@ -251,11 +237,11 @@ class Remnant:
         )
 
     def _is_overdue(self, now: float) -> bool:
-        here, pace = self._here, self.pace
+        here, pace = self.here, self.pace
         if now - here.heard > pace.silence:
             return True
         return now - here.entered > 2 * (pace.gather + pace.exchange + 3 * pace.silence)
 
     def _turn_to(self, coordinator: str, now: float) -> None:
         self.stock.turn()
-        self._here = _Attempt(self._here.number + 1, now, now, coordinator=coordinator)
+        self.here = _Attempt(self.here.number + 1, now, now, coordinator=coordinator)

@@ -89,16 +89,16 @@ class Round:
     def roll(self) -> Roll | None:
         """What is to be averaged, once nobody else is waited for."""
         part = self.part
-        if not part.roll:
+        if not part.here.roll:
             return None
-        number = part.attempt if isinstance(part, Remnant) else part.ballot
-        bringing = sorted((each for each in part.roll if each.brought), key=lambda each: each.maker)
+        number = part.here.called if isinstance(part, Remnant) else part.ballot
+        bringing = sorted((each for each in part.here.roll if each.brought), key=lambda each: each.maker)
         return Roll(part.coordinator, number, isinstance(part, Remnant), tuple(bringing))
 
     @property
     def proposed(self) -> Choice | None:
         """What was proposed, if anything was."""
-        return self.part.proposed
+        return self.part.here.proposed
 
     @property
     def to_judge(self) -> Choice | None:

@@ -287,7 +287,7 @@ def test_a_proposal_of_an_earlier_ballot_is_not_taken() -> None:
     for each in proposal.choice.brought:
         members.rounds[member].hold(each.digest)
     ballots.hear(second, Answer(1, closed=True, proposal=proposal), members.now)
-    assert ballots.proposed is None and ballots.to_judge is None
+    assert ballots.here.proposed is None and ballots.to_judge is None
 
 
 def test_one_who_accepts_as_if_it_were_weak_stops_nobody() -> None:

@@ -167,7 +167,7 @@ def _only_own(
     orders.report()
     mine = tuple(each for each in choice.brought if each.maker == ballots.me)
     word = Proposal(ballots.me, ballots.state, ballots.ballot, replace(choice, brought=mine), promises)
-    ballots._here.proposal = ballots.voice.signed(word)
+    ballots.here.proposal = ballots.voice.signed(word)
 
 
 def _show_link(desk: Desk, answer: Answer, member: str) -> Answer:
