@@ -47,7 +47,7 @@ class HeldOutText:
         return found
 
     def _try(self, blocks: int, look: Look, first: int) -> Quality | None:
-        """The same; None: out of memory."""
+        """Measure with `sequences` at once; None: the memory does not suffice."""
         try:
             with as_written(self._model):
                 return self._objective.measure_held_out(

@@ -59,7 +59,7 @@ class Judge:
         return accepts(usual, found)
 
     def _losses(self, state: State, blocks: int) -> list[float]:
-        """Of each group. Mostly, the state before a round is the one after the last."""
+        """The loss of each group of blocks. Mostly, the state before a round is the one after the last."""
         digest, anchor = state
         if (digest, blocks) in self._known:
             return self._known[digest, blocks]

@@ -153,11 +153,12 @@ class PartReducer:
         self._average_if_complete()
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Have nobody wait any longer."""
         self._active, self._received = set(), {}
         self._fail(self._average, ValueError("the round has ended"))
 
     def _average_if_complete(self) -> None:
+        """Begin to average the part if all have sent it; else note since when most wait for the others."""
         received = self._received
         if received and self._active <= received.keys():
             in_order = [received[sender] for sender in sorted(received)]
@@ -295,6 +296,7 @@ class AllReduce:
             late = [each for each in self._reducer.late(self._patience) if each != self._me]
 
     async def _send_to(self, reducer: str) -> None:
+        """Send a reducer its share of our contribution, and take its averages."""
         share = self._shares[reducer]
         async with asyncio.timeout(self._reducer_seconds):  # a vanished machine never answers
             replies = await self._ask(reducer, self.messages_of(share))

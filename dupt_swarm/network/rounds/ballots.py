@@ -355,6 +355,7 @@ class Ballots:
         return frozenset(maker for maker, each in self._leaves.items() if each.promise.ballot <= self.ballot)
 
     def _coordinate(self, now: float, awaited: Collection[str]) -> None:
+        """Do what is due as the coordinator: close the roll, propose, decide."""
         here = self.here
         here.heard = now
         if here.closed is None:
@@ -368,6 +369,7 @@ class Ballots:
                 self._fail(now)
 
     def _close(self, now: float, awaited: Collection[str]) -> None:
+        """Close the roll when all who are awaited have come, or a quorum has and time is up."""
         here = self.here
         if not self.electorate.is_quorum(here.comers, self._who_left):
             return
@@ -410,6 +412,7 @@ class Ballots:
         return 2 * sum(map(refuse, here)) >= len(here)
 
     def _propose(self, now: float) -> None:
+        """Propose what binds us; if nothing does, what most who have come hold, once no more may come."""
         here = self.here
         assert here.closed is not None
         promises = self._heeded()
@@ -443,6 +446,7 @@ class Ballots:
         self.stock.learn(choice.brought)
 
     def _decide(self, proposal: Proposal) -> None:
+        """Make the link, once a quorum has accepted the proposal with one outcome."""
         here = self.here
         for outcome in sorted({each.outcome for each in here.acceptances.values()}):
             found = [each for _, each in sorted(here.acceptances.items()) if each.outcome == outcome]
@@ -561,6 +565,7 @@ class Ballots:
         self.here = _Ballot(ballot, now, accepted=self._pledged.accepted, basis=self._pledged.basis)
 
     def _promise(self) -> Promise:
+        """Our word for this ballot, signed anew when it says something else."""
         here, refused = self.here, tuple(sorted(self._pledged.refused))
         word = Promise(
             *(self.me, self.state, self.ballot),

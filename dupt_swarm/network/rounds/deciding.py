@@ -87,12 +87,12 @@ logger = logging.getLogger(__name__)
 
 
 async def accept(_: ReplicaState) -> bool:
-    """Whatever a round leads to."""
+    """Accept whatever a round leads to."""
     return True
 
 
 class Deciding:
-    """This peer's sessions.
+    """Leaves one state after another, by a session for each, and answers about the last ones.
 
     Attributes:
         present: that of the state at which it is; None: it takes no part.
@@ -174,6 +174,7 @@ class Deciding:
         return self.present
 
     async def _run(self, session: Session) -> None:
+        """Run a session to its end, and tell what came of it; one that failed may be begun again."""
         try:
             ended = await session.run(self.ask)
             self.on_left(session, ended)
@@ -231,12 +232,12 @@ class Deciding:
 
     @property
     def _under_way(self) -> Session | None:
-        """That of the present state, unless we could not compute before what that was left by."""
+        """The session of the present state, unless what that was left by could not be computed here."""
         session = self.present
         return None if session is None or session.state == self._missed else session
 
     def desk_of(self, state: str) -> Desk | None:
-        """That of a state that we have left lately, or are leaving."""
+        """The desk of a state that we have left lately, or are leaving."""
         return self._desks.get(state)
 
     def rest(self) -> None:

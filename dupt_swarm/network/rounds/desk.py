@@ -23,7 +23,7 @@ HELD_SECONDS = 0.25
 
 
 class Desk:
-    """Of one state.
+    """Where others report on one state.
 
     Attributes:
         round: where leaving it stands.
@@ -61,7 +61,7 @@ class Desk:
 
     @property
     def now(self) -> Answer:
-        """What there is to say."""
+        """What there is to answer."""
         return self.round.part.answer()
 
     def _is_old(self, told: Answer | None, began: float) -> bool:
@@ -72,7 +72,7 @@ class Desk:
         return (replace(self.now, held=told.held) if soon else self.now) == told
 
     def note(self, words: Iterable[Word]) -> None:
-        """These were said by whomever.
+        """Note what was said, by whomever.
 
         Raises:
             ValueError: somebody says that its contribution stands for more than it can.

@@ -22,7 +22,7 @@ class Evidence:
         self._expose = expose
 
     def note(self, words: Iterable[Word]) -> None:
-        """These were seen."""
+        """Note words that were seen; whoever contradicts itself by one of them is exposed."""
         for word in words:
             known = self._words.get(word.maker)
             if known is None or word in known:

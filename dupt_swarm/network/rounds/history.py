@@ -102,6 +102,7 @@ class History:
         return self.chain.from_state(state)
 
     def _load(self, state: ReplicaState) -> Chain | None:
+        """The chain on disk up to ``state``, of the file that knows it; None: neither does."""
         for file in (self._file, self._before):
             if file is None or not file.path.exists():
                 continue

@@ -31,6 +31,8 @@ Bases = Annotated[tuple[_Basis, ...], Field(max_length=BASES_MAX)]
 
 
 class _Leave(Plain):
+    """The last word of one who has left, with the proposal that it had accepted."""
+
     promise: Signed
     basis: Bases = ()
 

@@ -79,7 +79,7 @@ class Offences:
 
     @property
     def proofs(self) -> dict[str, Proof]:
-        """By offender."""
+        """Those that are kept, by offender."""
         return self._voters | self._others
 
     @property

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class Origins:
-    """Those of one peer."""
+    """The anchors that one peer keeps."""
 
     def __init__(self, folder: Path | None = None) -> None:
         """Those in ``folder``, which need not exist; None: none are kept."""
@@ -69,6 +69,7 @@ class Origins:
         )
 
     def _write(self, folder: Path, states: Sequence[ReplicaState]) -> None:
+        """Write the anchors of these states, and remove the oldest of those before."""
         try:
             folder.mkdir(exist_ok=True)
             written = [folder / f"{state.round:08d}-{state.digest}.safetensors" for state in states]

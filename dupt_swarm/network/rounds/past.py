@@ -59,6 +59,7 @@ class Past:
         return by_trust(asked, self._history.chain.electorate)
 
     async def _ask(self, peer_id: str) -> None:
+        """Ask a peer for the links before our chain."""
         ours = self._history.chain
         useful = False
         try:

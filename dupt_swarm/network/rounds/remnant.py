@@ -29,7 +29,7 @@ class _Attempt(Attempt):
 
 
 class Remnant:
-    """One member's part in it.
+    """One member's part in going on with whoever is there.
 
     Attributes:
         word: our last word on the state; it brings our contribution, if we have one.
@@ -188,6 +188,7 @@ class Remnant:
             self._decide(now)
 
     def _propose(self, now: float) -> None:
+        """Propose what we hold: all that was brought, or what has come when time is up."""
         here = self.here
         assert here.closed is not None
         brought = brought_by(here.comers.values())
@@ -200,6 +201,7 @@ class Remnant:
             here.proposal, here.proposed_at = self._voice.signed(word), now
 
     def _decide(self, now: float) -> None:
+        """Make the link when all have accepted or refused what we propose, or time is up."""
         here = self.here
         assert here.proposal is not None
         mine = here.acceptances.get(self.me)

@@ -47,7 +47,7 @@ class Roll:
 
 
 class Round:
-    """Leaving one state.
+    """One member's part in leaving one state.
 
     Attributes:
         ballots: our part in them; others may be in them still while we are a remnant.
@@ -118,7 +118,7 @@ class Round:
         self.ballots.brought = None
 
     def hold(self, digest: str) -> None:
-        """A contribution is here."""
+        """The contribution with this digest is here."""
         self.ballots.stock.held.add(digest)
 
     def give_up(self, roll: Roll, now: float) -> None:

@@ -83,7 +83,7 @@ class Ended:
 
 
 class Session:
-    """Leaving one state.
+    """Leaving one state, as this peer drives it.
 
     Attributes:
         desk: where others report.
@@ -219,6 +219,7 @@ class Session:
         self.desk.tell()
 
     def _consider(self) -> None:
+        """Do what is due, and wake all who wait if there is something new to answer."""
         others, state = self._others, self.state
         self._look_for_rejection()
         before, here = self.desk.now, others.here(state)
@@ -240,6 +241,7 @@ class Session:
             self.round.retract()
 
     async def _report_forever(self, ask: Ask) -> None:
+        """Report whenever there is something new to say, and the same again now and then."""
         retry, again = RETRY_SECONDS, Budget(time.monotonic())
 
         def may_repeat() -> bool:
@@ -292,6 +294,7 @@ class Session:
         return True
 
     async def _judge_forever(self) -> None:
+        """Compute and judge what is proposed, and say whether we accept it."""
         while True:
             choice = self.round.to_judge
             # A peer that has refused one looks at the next with new work.

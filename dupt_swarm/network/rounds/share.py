@@ -124,6 +124,7 @@ class Share:
         return self._measures[blob.digest]
 
     async def _fetch_forever(self, fetching: _Fetching, *, members: bool) -> None:
+        """Fetch one contribution after the other; what nobody gives now is tried again."""
         while True:
             brought = fetching.rarest(members=members)
             if brought is None:
@@ -145,6 +146,7 @@ class Share:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _fetch(self, brought: Brought, floor: Floor) -> None:
+        """Fetch a contribution unless it is here, and say so."""
         blob = self._shelf.get(brought.digest)
         if blob is None:
             index = await self._blobs.fetch_index(brought.digest, floor.donors(brought))

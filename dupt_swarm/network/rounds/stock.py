@@ -15,7 +15,7 @@ OF_ONE_MAX = 8
 
 
 class Stock:
-    """One member's.
+    """What one member knows of the contributions of a round.
 
     Attributes:
         members: ids of the electorate, which always have a place.
@@ -56,7 +56,7 @@ class Stock:
                 self._by_maker[each.maker] = each
 
     def turn(self) -> None:
-        """Another ballot begins."""
+        """Another ballot begins: forget what was held, unless it lasts."""
         if not self.lasting:
             self.held.clear()
             self.held_by.clear()
@@ -83,5 +83,5 @@ class Stock:
 
     @property
     def missing(self) -> list[Brought]:
-        """Those to fetch."""
+        """Those that somebody brings and that are not here."""
         return [each for each in self._by_maker.values() if each.digest not in self.held]

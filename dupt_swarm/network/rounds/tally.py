@@ -12,7 +12,7 @@ from dupt_swarm.node.record import RecordUpdate
 
 
 class Tally:
-    """Counts them."""
+    """Counts rounds that have succeeded, and those that have failed by reason."""
 
     def __init__(self, traffic: Callable[[], Traffic]) -> None:
         """``traffic`` reads the bytes exchanged so far."""
@@ -35,7 +35,7 @@ class Tally:
         )
 
     def failed(self, reason: Failure) -> None:
-        """One has not."""
+        """A round has failed."""
         self._failures[reason] += 1
 
     def reject(self, rejected: Counter[str]) -> None:

@@ -33,7 +33,7 @@ class Pledged:
 
 @dataclass(frozen=True)
 class Voice:
-    """A member's.
+    """By which a member says what it must not contradict later.
 
     Attributes:
         me: its peer id.
