@@ -42,12 +42,12 @@ class Others(Protocol):
     def here(self, state: str) -> Collection[str]:
         """Those that are at work at this state, and are waited for."""
 
-    def present(self, state: str) -> Collection[str]:
-        """The peers at this state, also those that nobody waits for."""
-
     @property
     def coming(self) -> Collection[str]:
-        """Those that are on their way to ours."""
+        """Those that are on their way to the state of this peer."""
+
+    def present(self, state: str) -> Collection[str]:
+        """The peers at this state, also those that nobody waits for."""
 
     @property
     def gone(self) -> Collection[str]:
