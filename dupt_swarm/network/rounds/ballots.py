@@ -200,12 +200,9 @@ class Ballots:
         said = self._pledged.leave
         brought = self.brought if bringing else None
         if said is None or (brought is not None and said.brought != brought):
-            accepted, refused = self._pledged.accepted, tuple(sorted(self._pledged.refused))
             ballot = self.ballot if said is None else said.ballot
-            word = Promise(
-                *(self.me, self.state, ballot), brought, accepted, refused, True, self.voice.callable
-            )
-            said = self.voice.signed(word)
+            word = self._word(ballot, brought, self._pledged.accepted)
+            said = self.voice.signed(replace(word, leaves=True))
             self._pledge(leave=said)
             self._leaves[self.me] = Report(said, self._pledged.basis)
 
@@ -566,17 +563,14 @@ class Ballots:
 
     def _promise(self) -> Promise:
         """Our word for this ballot, signed anew when it says something else."""
-        here, refused = self.here, tuple(sorted(self._pledged.refused))
-        word = Promise(
-            *(self.me, self.state, self.ballot),
-            self.brought,
-            here.accepted,
-            refused,
-            callable=self.voice.callable,
-        )
+        here, word = self.here, self._word(self.ballot, self.brought, self.here.accepted)
         if word != here.promise:
             here.promise = self.voice.signed(word)
         return here.promise
+
+    def _word(self, ballot: int, brought: Brought | None, accepted: Accepted | None) -> Promise:
+        refused, callable = tuple(sorted(self._pledged.refused)), self.voice.callable
+        return Promise(self.me, self.state, ballot, brought, accepted, refused, callable=callable)
 
     def _pledge(self, **changes: object) -> None:
         self._pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
