@@ -32,7 +32,7 @@ class Remnant:
     """One member's part in going on with whoever is there.
 
     Attributes:
-        word: our last word on the state; it brings our contribution, if we have one.
+        leave: our last word on the state; it brings our contribution.
         stock: the contributions of this round.
         here: the present attempt.
         link: what was decided, once we know it.
@@ -42,8 +42,8 @@ class Remnant:
         self, voice: Voice, leave: Report, electorate: Electorate, pace: Pace, stock: Stock, now: float
     ) -> None:
         """Begin, having said our last word: ``leave``, which brings our contribution."""
-        self.leave, self.word = leave, leave.promise
-        self.me, self.state = voice.me, self.word.state
+        self.leave = leave
+        self.me, self.state = voice.me, leave.promise.state
         self.electorate, self.pace, self.stock = electorate, pace, stock
         self.link: Link | None = None
         self._voice = voice
@@ -58,7 +58,7 @@ class Remnant:
 
     def bring(self, leave: Report, now: float) -> None:
         """Another contribution of ours takes the place of one that was rejected."""
-        self.leave, self.word = leave, leave.promise
+        self.leave = leave
         self._unfit.clear()
         self._turn_to(self.me, now)
 
@@ -101,7 +101,7 @@ class Remnant:
         here = self.here
         mine = self.coordinator == self.me
         return Answer(
-            here.number if mine else self.word.ballot,
+            here.number if mine else self.leave.promise.ballot,
             weak=True,
             roll=here.come if mine else (),
             closed=mine and here.closed is not None,
@@ -178,7 +178,7 @@ class Remnant:
 
     def _coordinate(self, now: float, awaited: set[str]) -> None:
         here = self.here
-        here.comers[self.me] = self.word
+        here.comers[self.me] = self.leave.promise
         patient = now - here.entered < self.pace.gather
         if here.closed is None and (here.comers.keys() >= awaited or not patient):
             here.closed, here.roll, here.called = now, tuple(here.comers.values()), here.number
