@@ -238,9 +238,9 @@ class Ballots:
         if here.closed is None and self.stock.admits(promise, here.comers) and self._is_shown(report):
             here.comers[maker] = promise
             self.stock.learn([promise.brought])
-        if maker in self.electorate and self._is_of_proposal(report.acceptance):
-            assert report.acceptance is not None
-            here.acceptances.setdefault(maker, report.acceptance)
+        found = report.acceptance
+        if maker in self.electorate and found is not None and self._is_of_proposal(found):
+            here.acceptances.setdefault(maker, found)
         if report.refuses:
             here.refusing.add(maker)
 
@@ -413,8 +413,7 @@ class Ballots:
         here = self.here
         assert here.closed is not None
         promises = self._heeded()
-        bound = binding(self.electorate, promises)
-        if bound:
+        if bound := binding(self.electorate, promises):
             basis = next(
                 each
                 for step in sorted(bound, key=lambda step: step.choice)
@@ -459,12 +458,12 @@ class Ballots:
         deciding = self.electorate.deciding(proposal.left)
         return 2 * len(self.here.refusing & deciding) >= len(deciding)
 
-    def _is_of_proposal(self, found: Acceptance | None) -> bool:
-        proposal = self.here.proposal
-        if found is None or proposal is None:
+    def _is_of_proposal(self, found: Acceptance) -> bool:
+        """Whether it accepts what we propose; a weak one is of no quorum's link."""
+        choice = self.here.proposed
+        if choice is None or found.weak:
             return False
-        # A weak one is of no quorum's link.
-        return not found.weak and (found.ballot, found.choice) == (self.ballot, proposal.choice.id)
+        return (found.ballot, found.choice) == (self.ballot, choice.id)
 
     def _is_held(self, brought: Brought) -> bool:
         """Whether more than half of those of the electorate who have come say that they hold it."""
