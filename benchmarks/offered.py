@@ -23,8 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +35,10 @@ from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.offer.shard_list import ShardList
 from peers.demo import LOOPBACK, write_corpora
+from peers.processes import LocalProcesses
 
-PEER = str(Path(sys.executable).with_name("dupt-peer"))
+PEER = "dupt-peer"
+PEER_PATH = str(Path(sys.executable).with_name(PEER))
 LISTEN = ("--host-maddrs", LOOPBACK)
 # Small, so that oracles get through shards while one watches.
 CHANGES: dict[str, dict[str, Any]] = {
@@ -79,7 +80,7 @@ def write_manifest(folder: Path) -> Manifest:
     """A swarm that offers text, with a small model."""
     write_corpora(folder / "texts")
     options = ["--offer", str(folder / "texts"), "--offer-licence", "PSF-2.0"]
-    subprocess.run([PEER, "new", str(folder / "run.toml"), *options], check=True)
+    subprocess.run([PEER_PATH, "new", str(folder / "run.toml"), *options], check=True)
     tables = Manifest.load(folder / "run.toml").model_dump()
     changed = {name: tables[name] | keys for name, keys in CHANGES.items()}
     manifest = Manifest.model_validate(tables | changed)
@@ -89,53 +90,39 @@ def write_manifest(folder: Path) -> Manifest:
 
 def run_swarm(folder: Path, rounds: int, goes: bool, more: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What each oracle says at its end, by name."""
-    with begin(folder) as (first, address):
-        oracles = {name: join(folder, name, address, rounds, *more) for name in ("one", "two", "three")}
-        later = wait_for_address(address, rounds, oracles)
+    names = ["one", "two", "three", "late"]
+    with LocalProcesses(folder) as processes:
+
+        def start(name: str, command: str, *options: str) -> subprocess.Popen[str]:
+            state = ("--state-dir", str(folder / name))
+            return processes.start(name, PEER, command, *options, "--json", *LISTEN, *state)
+
+        def join(name: str, address: str, rounds: int) -> None:
+            """Start an oracle with nothing but an address."""
+            start(name, "join", "--initial-peers", address, "--name", name, "--rounds", str(rounds), *more)
+
+        first = start("first", "bootstrap", str(folder / "run.toml"))
+        address = json.loads(processes.first_line(first))["addresses"][0]
+        for name in names[:3]:
+            join(name, address, rounds)
+        later = wait_for_address(address, rounds, [processes.started[name] for name in names[:3]])
         if goes:
             first.terminate()
             first.wait()
-        oracles["late"] = join(folder, "late", later, max(2, int(LATE_ROUNDS * rounds)), *more)
-        return {name: json.loads(process.communicate()[0]) for name, process in oracles.items()}
+        join("late", later, max(2, int(LATE_ROUNDS * rounds)))
+        return {name: json.loads(processes.finish(name)[0]) for name in names}
 
 
-@contextmanager
-def begin(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """It runs; its process and its address."""
-    options = [*LISTEN, "--state-dir", str(folder / "first"), "--json"]
-    command = [PEER, "bootstrap", str(folder / "run.toml"), *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, json.loads(process.stdout.readline())["addresses"][0]
-        finally:
-            process.terminate()
-
-
-def join(folder: Path, name: str, address: str, rounds: int, *more: str) -> subprocess.Popen[str]:
-    """An oracle with nothing but an address."""
-    options = [*LISTEN, "--state-dir", str(folder / name), "--name", name, "--rounds", str(rounds), *more]
-    return subprocess.Popen(
-        [PEER, "join", "--initial-peers", address, "--json", *options],
-        stdout=subprocess.PIPE,
-        stderr=(folder / f"{name}.log").open("w"),
-        text=True,
-    )
-
-
-def wait_for_address(address: str, rounds: int, oracles: Mapping[str, subprocess.Popen[str]]) -> str:
+def wait_for_address(address: str, rounds: int, oracles: Sequence[subprocess.Popen[str]]) -> str:
     """Where an oracle is, once a quarter of the rounds are done."""
+    look = [PEER_PATH, "status", "--initial-peers", address, "--json"]
     while True:
-        assert all(process.poll() is None for process in oracles.values()), "an oracle has ended"
-        status = json.loads(_output("status", "--initial-peers", address, "--json"))
+        assert all(process.poll() is None for process in oracles), "an oracle has ended"
+        status = json.loads(subprocess.run(look, check=True, stdout=subprocess.PIPE).stdout)
         if status["round"] >= rounds / 4:
             peer = next(peer for peer in status["peers"] if peer["role"] == "oracle")
             return f"{peer['addresses'][0]}/p2p/{peer['peer_id']}"
         time.sleep(1)
-
-
-def _output(*arguments: str) -> str:
-    return subprocess.run([PEER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def measure(summary: dict[str, Any], state: Path, listed: ShardList) -> Run:
