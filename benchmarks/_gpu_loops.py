@@ -59,11 +59,9 @@ class Loop:
         wait_for(device)
         self.peak_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
-    rounds = 0
-
     def run(self, seconds: float) -> None:
         """Train for so long, and note the speed."""
-        self.rates.append(measure(self, seconds, self._device, None)["by_clock"])
+        self.rates.append(measure(self.step, seconds, self._device, None)["by_clock"])
 
     @property
     def rate(self) -> float:

@@ -37,6 +37,12 @@ def manifest_of(
     return Manifest.model_validate({**tables, "name": name, "seed": seed, "tokenizer": about, "model": model})
 
 
+def with_tokenizer(manifest: Manifest, tokenizer: Tokenizer) -> Manifest:
+    """The same with ``tokenizer``, which may have fewer tokens than the model."""
+    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
+    return manifest.changed({"tokenizer": about})
+
+
 def speed_manifest(preset: str) -> Manifest:
     """The preset's size with what plain loops have: GPT-2's block, AdamW, whole rounds."""
     tables = load_preset(preset)

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from _processes import cpu_seconds, with_descendants
 
-from dupt_swarm.learning.transformer.gpt import GPT
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.swarm import Swarm
@@ -61,19 +61,17 @@ class Pause:
                 os.killpg(group, number)
 
 
+def first_peer(manifest: Manifest, tokenizer: bytes, folder: Path) -> Swarm:
+    """The first peer of a new swarm, on this machine only."""
+    settings = NodeSettings("bootstrap", host_maddrs=(LOOPBACK,))
+    return Swarm.create(manifest, tokenizer, build_model(manifest).parameters(), folder, settings)
+
+
 @contextlib.contextmanager
 def solitary_swarm(manifest: Manifest, tokenizer: bytes, folder: Path) -> Iterator[tuple[Swarm, Pause]]:
     """A first peer, and membership in its swarm as an oracle; the state of both lies below ``folder``."""
     with ExitStack() as stack:
-        first = stack.enter_context(
-            Swarm.create(
-                manifest,
-                tokenizer,
-                GPT(manifest.model).parameters(),
-                folder / "first",
-                NodeSettings("bootstrap", host_maddrs=(LOOPBACK,)),
-            )
-        )
+        first = stack.enter_context(first_peer(manifest, tokenizer, folder / "first"))
         swarm = stack.enter_context(
             Swarm.join(first.addresses, folder / "oracle", NodeSettings("oracle", host_maddrs=(LOOPBACK,)))
         )

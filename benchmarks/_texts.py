@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.learning.tokenizer import END_OF_TEXT, Tokenizer, train_tokenizer
 from peers.demo import write_corpora
 
 
@@ -30,8 +31,7 @@ def prepare_texts(
     sources = write_four(folder / "texts")
     for _ in range(halvings):
         sources = [half for source in sources for half in _halve(source)]
-    pieces = read_pieces(find_sources(folder / "texts"))
-    tokenizer = train_tokenizer((piece.text for piece in pieces), vocabulary_size)
+    tokenizer = tokenizer_of(folder / "texts", vocabulary_size)
     corpora = {
         path.name: Corpus.prepare(
             TextFiles(path),
@@ -43,6 +43,14 @@ def prepare_texts(
         for path in sources
     }
     return Texts(tokenizer, corpora)
+
+
+def tokenizer_of(
+    folder: Path, vocabulary_size: int, special_tokens: Sequence[str] = (END_OF_TEXT,)
+) -> Tokenizer:
+    """One that is trained on all texts below ``folder``."""
+    pieces = read_pieces(find_sources(folder))
+    return train_tokenizer((piece.text for piece in pieces), vocabulary_size, special_tokens)
 
 
 def write_four(folder: Path) -> list[Path]:

@@ -45,15 +45,15 @@ from _figures import head, in_turns, mean_of, ratio, row
 from _manifest import manifest_of
 from _runs import read, run_once
 from _swarm_arithmetic import Learner, train_alone
+from _texts import tokenizer_of
 from families import INNER, SHAPE, SLICES, STEPS, shape_of, widened
-from finetuning import TASKS, Documents, learn, split_documents, write_examples
+from finetuning import TASKS, Documents, split_documents, try_rates, write_examples
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
-from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives.open import first_model, kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.strategies.flat import flatten, unflatten
-from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, END_OF_TEXT, Tokenizer, train_tokenizer
+from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, END_OF_TEXT, Tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.fine_tuning import LabelledTask
 from dupt_swarm.models.saved_model import SavedModel
@@ -152,11 +152,8 @@ def prepare(
     oracle = folder / "texts"
     oracle.mkdir()
     parts = split_documents(collections, [oracle])
-    text = TextFiles(oracle)
     special = ENCODER_SPECIAL if reader.encodes else (END_OF_TEXT,)
-    tokenizer = train_tokenizer(
-        (piece.text for piece in text.read(text.find(), print)), SHAPE["vocabulary_size"], special
-    )
+    tokenizer = tokenizer_of(oracle, SHAPE["vocabulary_size"], special)
     tables = Arm(INNER | {"model": reader.shape, "objective": reader.objective}, alone=True).tables({})
     manifest = manifest_of(tables, tokenizer, seed=seed)
     objective = kind_of(manifest).open(manifest, tokenizer, OracleSettings(corpus=oracle), folder / "tokens")
@@ -183,13 +180,9 @@ def fine_tune(
     files, chance = write_examples(folder, name, parts, SIZES, seed)
     found = {"chance": chance}
     for lm_weight in lm_weights:
-        tried = []
-        for rate in RATES:
-            with tempfile.TemporaryDirectory(dir=folder) as out:
-                task = LabelledTask(TASKS[name][0], files["train"], files["valid"], lm_weight=lm_weight)
-                settings = FinetuningSettings(EPOCHS, rate, EXAMPLES_AT_ONCE, seed=seed)
-                tried.append(learn(Path(out), base, task, files["test"], settings))
-        found[f"{lm_weight:g}"] = max(tried, key=lambda pair: pair[0])[1]
+        task = LabelledTask(TASKS[name][0], files["train"], files["valid"], lm_weight=lm_weight)
+        settings = FinetuningSettings(EPOCHS, batch_size=EXAMPLES_AT_ONCE, seed=seed)
+        tried, found[f"{lm_weight:g}"] = try_rates(folder, base, task, files["test"], settings, RATES)
         click.echo(f"{name}, seed {seed}, λ = {lm_weight:g}: {tried}", err=True)
     return found
 

@@ -28,7 +28,7 @@ import json
 import random
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -40,15 +40,14 @@ from _arms import GPT2
 from _figures import head, mean_of, row
 from _manifest import manifest_of
 from _runs import Run, append, file_option
+from _texts import tokenizer_of
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
-from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.fine_tuning import Finetuner, LabelledTask
 from dupt_swarm.models.saved_model import SavedModel
@@ -90,9 +89,9 @@ def split_documents(collections: list[Path], oracles: list[Path]) -> dict[str, D
     return parts
 
 
-def write_manifest(path: Path, text: TextFiles) -> Manifest:
+def write_manifest(path: Path, texts: Path) -> Manifest:
     """The preset `tiny` with a smaller model, and its tokenizer beside it."""
-    tokenizer = train_tokenizer((piece.text for piece in text.read(text.find(), print)), VOCABULARY_SIZE)
+    tokenizer = tokenizer_of(texts, VOCABULARY_SIZE)
     manifest = manifest_of(load_preset("tiny") | {"model": GPT2 | SHAPE}, tokenizer)
     tokenizer.save(path.with_name("tokenizer.json"))
     path.write_text(manifest.to_toml(), encoding="utf-8")
@@ -101,7 +100,7 @@ def write_manifest(path: Path, text: TextFiles) -> Manifest:
 
 def pretrain(folder: Path, texts: Path, oracles: list[Path], rounds: int) -> SavedModel:
     """What a swarm of these oracles makes in so many rounds, by the programs."""
-    manifest = write_manifest(folder / "run.toml", TextFiles(texts))
+    manifest = write_manifest(folder / "run.toml", texts)
     with LocalProcesses(folder / "logs") as processes:
         processes.start(
             "first",
@@ -226,6 +225,24 @@ def learn(
     return valid, found
 
 
+def try_rates(
+    folder: Path,
+    base: SavedModel,
+    task: LabelledTask,
+    test: LabelledFiles,
+    settings: FinetuningSettings,
+    rates: Sequence[float],
+) -> tuple[list[Run], float]:
+    """The accuracies with each learning rate, and the test's with the one that is best in validation."""
+    tried: list[Run] = []
+    for rate in rates:
+        with tempfile.TemporaryDirectory(dir=folder) as out:
+            chosen = replace(settings, learning_rate=rate)
+            valid, tested = learn(Path(out), base, task, test, chosen)
+            tried.append({"rate": rate, "valid": valid, "test": tested})
+    return tried, max(tried, key=lambda each: each["valid"])["test"]
+
+
 @click.command()
 @click.option("--rounds", type=click.IntRange(1), default=40, show_default=True, help="Of the swarm.")
 @click.option("--examples", type=click.IntRange(8), default=320, show_default=True, help="To train on.")
@@ -253,10 +270,11 @@ def main(
         )
         tokens = base.state.swarm_tokens
         asked = {"rounds": rounds, "swarm_tokens": tokens, "examples": examples, "epochs": epochs}
+        chosen = list(map(float, rates.split(",")))
         results: list[Run] = []
         for task, seed in product(tasks.split(","), range(seeds)):
             place = folder / f"{task}-{seed}"
-            for found in measure(place, base, task, parts, examples, seed, epochs, rates):
+            for found in measure(place, base, task, parts, examples, seed, epochs, chosen):
                 results.append(asked | {"task": task, "seed": seed} | found)
                 append(file, results[-1])
     click.echo(
@@ -281,7 +299,7 @@ def measure(
     count: int,
     seed: int,
     epochs: int,
-    rates: str,
+    rates: Sequence[float],
 ) -> Iterator[Run]:
     """The test accuracy of the commonest answer and of each arm, with what was tried for it."""
     folder.mkdir()
@@ -291,14 +309,9 @@ def measure(
     bases = {"swarm": base, "random": untrained(base, seed)}
     for (weights, model), lm_weight in product(bases.items(), (0.5, 0.0)):
         arm = f"{weights}, λ = {lm_weight:g}"
-        tried: list[Run] = []
-        for rate in map(float, rates.split(",")):
-            with tempfile.TemporaryDirectory(dir=folder) as out:
-                task = LabelledTask(TASKS[name][0], files["train"], files["valid"], lm_weight=lm_weight)
-                settings = FinetuningSettings(epochs, rate, seed=seed)
-                valid, test = learn(Path(out), model, task, files["test"], settings)
-                tried.append({"rate": rate, "valid": valid, "test": test})
-        accuracy = max(tried, key=lambda each: each["valid"])["test"]
+        task = LabelledTask(TASKS[name][0], files["train"], files["valid"], lm_weight=lm_weight)
+        settings = FinetuningSettings(epochs, seed=seed)
+        tried, accuracy = try_rates(folder, model, task, files["test"], settings, rates)
         click.echo(f"{name}, seed {seed}, {arm}: {accuracy:.3f}", err=True)
         yield {"arm": arm, "accuracy": accuracy, "tried": tried}
 

@@ -43,17 +43,13 @@ from _gpu_loops import (
     tokens_file,
     top_operations,
 )
+from _manifest import with_tokenizer
 from _runs import append, file_option
-from _texts import write_four
+from _solitary import first_peer
+from _texts import tokenizer_of, write_four
 
 from dupt_swarm.learning.device import choose_device
-from dupt_swarm.learning.documents import find_sources, read_pieces
-from dupt_swarm.learning.objectives import build_model
-from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.settings import NodeSettings
-from dupt_swarm.swarm import Swarm
-from peers.demo import LOOPBACK
 
 SHAPES = {
     "gpt1": Shape("gpt1", None, 64),
@@ -192,19 +188,10 @@ def profiles(shapes: dict[str, Shape], folder: Path, device: torch.device) -> Fa
 def swarm(shape: Shape, folder: Path, device: torch.device, seconds: float, slices: int) -> Facts:
     """Two oracles and a first peer."""
     texts = write_four(folder / "texts")[:2]
-    tokenizer = train_tokenizer((piece.text for piece in read_pieces(find_sources(folder / "texts"))), 2000)
-    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
-    manifest = shape.manifest.changed({"tokenizer": about})
+    tokenizer = tokenizer_of(folder / "texts", 2000)
+    manifest = with_tokenizer(shape.manifest, tokenizer)
     with ExitStack() as stack:
-        first = stack.enter_context(
-            Swarm.create(
-                manifest,
-                tokenizer.to_bytes(),
-                build_model(manifest).parameters(),
-                folder / "first",
-                NodeSettings("bootstrap", host_maddrs=(LOOPBACK,)),
-            )
-        )
+        first = stack.enter_context(first_peer(manifest, tokenizer.to_bytes(), folder / "first"))
         peers = [
             stack.enter_context(
                 child("_gpu_peer.py", first.addresses[0], folder / f"peer-{text.name}", text, str(device))

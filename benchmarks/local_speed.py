@@ -28,29 +28,26 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from unittest.mock import patch
 
 import click
 import numpy as np
 import torch
-from _figures import ratio
+from _figures import ratio, rotated
 from _gated import GatedOracle
-from _manifest import speed_manifest
+from _manifest import speed_manifest, with_tokenizer
 from _nanogpt import PlainGPT, PlainLoop
 from _runs import Run, append, file_option
 from _solitary import Pause, solitary_swarm
-from _texts import write_four
+from _texts import tokenizer_of, write_four
 from torch import nn
 
 from dupt_swarm.learning.activation_checkpointing import checkpoint_activations
 from dupt_swarm.learning.batches import Batches, BatchSource, cut_step
 from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
-from dupt_swarm.learning.documents import find_sources, read_pieces
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.offloading import Offloaded
@@ -59,7 +56,6 @@ from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.strategies.flat import clip_gradients
 from dupt_swarm.learning.token_files import Split
-from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
@@ -77,21 +73,8 @@ KINDS = {"by_clock": "by the clock", "by_cpu": "by CPU time", "by_own_cpu": "wit
 Rates = dict[str, float]  # tokens per second of each kind of time
 
 
-class Arm(Protocol):
-    """One arm of the benchmark."""
-
-    @property
-    def rounds(self) -> int:
-        """How many it has ended."""
-
-    def step(self) -> int:
-        """Run one inner step, or a round of them; return its number of tokens."""
-
-
-class PlainArm(PlainLoop):
-    """Arm a."""
-
-    rounds = 0
+Step = Callable[[], int]
+"""Runs one inner step, or a round of them; the number of its tokens."""
 
 
 class InnerOptimizer:
@@ -115,34 +98,6 @@ class InnerOptimizer:
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self._inner.zero_grad()
-
-
-@dataclass
-class TrainerArm:
-    """Arm b."""
-
-    trainer: Trainer
-    rounds = 0
-
-    def step(self) -> int:
-        """One inner step."""
-        return self.trainer.step().tokens
-
-
-@dataclass
-class OracleArm:
-    """Arm c."""
-
-    oracle: GatedOracle
-
-    def step(self) -> int:
-        """One round."""
-        return self.oracle.go_on(1)
-
-    @property
-    def rounds(self) -> int:
-        """How many it has ended."""
-        return self.oracle.oracle.status().rounds_done
 
 
 def plain_trainer(
@@ -189,17 +144,17 @@ def main(
     device = choose_device(device_name)
     with (
         tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder,
-        arms_of(preset, Path(folder), batch_size, device) as (arms, pause),
+        arms_of(preset, Path(folder), batch_size, device) as (arms, oracle, pause),
     ):
         asked = {"preset": preset, "seconds": seconds, "batch_size": batch_size, "device": device.type}
         rows: dict[str, list[Run]] = {name: [] for name in arms}
-        names = list(arms)
         for number in range(-1, slices):
-            for name in names[number % 3 :] + names[: number % 3]:
+            for name in rotated(arms, number):
                 # The first slice of each is warm-up: memory, compilation, the first round.
                 rates = measure(arms[name], seconds, device, pause if name == "c" else None)
                 if number >= 0:
-                    about = {"arm": name, "slice": number, "rounds": arms[name].rounds}
+                    rounds = oracle.status().rounds_done if name == "c" else 0
+                    about = {"arm": name, "slice": number, "rounds": rounds}
                     rows[name].append(asked | about | rates)
                     append(file, rows[name][-1])
         checkpoints = len(list(Path(folder).glob("oracle/*/checkpoint-*")))
@@ -218,13 +173,12 @@ def main(
 @contextmanager
 def arms_of(
     preset: str, folder: Path, batch_size: int, device: torch.device
-) -> Iterator[tuple[dict[str, Arm], Pause]]:
-    """The three arms, warmed up, with the nodes of the third suspended."""
+) -> Iterator[tuple[dict[str, Step], Oracle, Pause]]:
+    """The three arms, warmed up, and the oracle of the third, whose nodes are suspended."""
     most = load_preset(preset)["model"]["vocabulary_size"]
     texts = write_four(folder / "texts")
-    tokenizer = train_tokenizer((piece.text for piece in read_pieces(find_sources(folder / "texts"))), most)
-    about = {"sha256": tokenizer.sha256, "vocabulary_size": tokenizer.vocabulary_size}
-    manifest = speed_manifest(preset).changed({"tokenizer": about})
+    tokenizer = tokenizer_of(folder / "texts", most)
+    manifest = with_tokenizer(speed_manifest(preset), tokenizer)
     batch, micro_batches = cut_step(manifest, batch_size)
     context = manifest.model.context_length
 
@@ -245,19 +199,19 @@ def arms_of(
         maybe_compile(baseline, device)
         shape = (micro_batches, batch, context)
         gated = GatedOracle(oracle, device)
-        arms: dict[str, Arm] = {
-            "a": PlainArm(baseline, manifest.inner, data, shape, device),
-            "b": TrainerArm(trainer),
-            "c": OracleArm(gated),
+        arms: dict[str, Step] = {
+            "a": PlainLoop(baseline, manifest.inner, data, shape, device).step,
+            "b": lambda: trainer.step().tokens,
+            "c": lambda: gated.go_on(1),
         }
         gated.go_on(1)
         pause.stop()
-        yield arms, pause
+        yield arms, oracle, pause
         pause.go_on()
         gated.end()
 
 
-def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None) -> Rates:
+def measure(step: Step, seconds: float, device: torch.device, pause: Pause | None) -> Rates:
     """The speed over at least ``seconds``, by each of `KINDS`."""
 
     def used() -> list[float]:
@@ -271,7 +225,7 @@ def measure(arm: Arm, seconds: float, device: torch.device, pause: Pause | None)
     wait_for(device)
     before, tokens = used(), 0
     while time.perf_counter() - before[0] < seconds:
-        tokens += arm.step()
+        tokens += step()
     wait_for(device)
     rates = [tokens / (now - then) for now, then in zip(used(), before, strict=True)]
     if pause:

@@ -39,6 +39,7 @@ from _figures import head, row
 from _manifest import changes_option, manifest_of, parsed
 from _runs import Run, append, file_option
 from _swarm_arithmetic import train_alone, train_swarm
+from _texts import tokenizer_of
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches
@@ -52,7 +53,6 @@ from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.strategies.flat import unflatten
-from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.models.beginning import begin_task
@@ -148,9 +148,7 @@ class Collections:
 def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedModel:
     """A language model of the collections' first halves."""
     text = TextFiles(collections.pretraining)
-    tokenizer = train_tokenizer(
-        (piece.text for piece in text.read(text.find(), print)), SHAPE["vocabulary_size"]
-    )
+    tokenizer = tokenizer_of(collections.pretraining, SHAPE["vocabulary_size"])
     tables = load_preset("tiny")
     tables["model"] = GPT2 | SHAPE | {"dropout": 0.1}
     tables["schedule"]["total_updates"] = max(100, tokens // tables["rounds"]["tokens_per_step"])
