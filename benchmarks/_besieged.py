@@ -17,7 +17,7 @@ from statistics import fmean
 import torch
 from _attacks import ATTACKS, Seen
 from _other_rules import ALL_RULES
-from _swarm_arithmetic import Learner, all_reduce, steps_of
+from _swarm_arithmetic import Learner, all_reduce, next_state, steps_of
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches, Blocks
@@ -27,8 +27,6 @@ from dupt_swarm.oracle.judge import GROUPS, accepts
 from dupt_swarm.replica.contribution import Claim, measure
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Brought
-from dupt_swarm.replica.next_state import NextState
-from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import Measured, bounded_of_shared, contribution_form
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.vectors import decode_parts, encode_parts
@@ -120,13 +118,11 @@ class Swarm:
         return [encode_parts(form.codec, each) for each in made]
 
     def _next(self, number: int, sent: list[bytes], weights: list[int]) -> ReplicaState:
-        following = NextState(build_outer(self.manifest), self.state)
-        numel, members = self.state.anchor.numel(), [str(place) for place in range(len(sent))]
+        before, numel = self.state, self.state.anchor.numel()
         if self.siege.rule == PLAIN:
-            for place, part in enumerate(all_reduce(self.manifest, number, sent, numel, weights)):
-                following.take(place, part)
-            return following.finish(sum(weights), members)
-        form, before = contribution_form(self.manifest, numel), self.state
+            average = all_reduce(self.manifest, number, sent, numel, weights)
+            return next_state(self.manifest, before, average, sum(weights), len(sent))
+        form = contribution_form(self.manifest, numel)
         contributions = []
         for place, (data, tokens) in enumerate(zip(sent, weights, strict=True)):
             blob = form.build(Claim(before.round, before.digest, tokens, str(place)), data)
@@ -134,9 +130,7 @@ class Swarm:
             contributions.append(Measured(brought, blob, measure(blob, form)))
         bounded, counted = bounded_of_shared(self.manifest, before, contributions, form)
         rule = ALL_RULES[self.siege.rule]()
-        for place, part in enumerate(rule.average(bounded)):
-            following.take(place, part)
-        return following.finish(counted.tokens, members)
+        return next_state(self.manifest, before, rule.average(bounded), counted.tokens, len(sent))
 
     def _voted(self, after: ReplicaState) -> bool:
         accepted = self.siege.attackers

@@ -8,7 +8,7 @@ nobody leaves. How late an average comes that overlaps with inner steps (`rounds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from dupt_swarm.replica.codec import build_codec, part_sizes, part_slices
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.outer import build_outer
+from dupt_swarm.replica.state import ReplicaState
 
 AfterRound = Callable[[Tensor, int], None]
 
@@ -154,11 +155,21 @@ def steps_of(manifest: Manifest, round: int) -> int:
     return manifest.tokens_per_round(round) // manifest.rounds.tokens_per_step
 
 
+def next_state(
+    manifest: Manifest, before: ReplicaState, average: Iterable[Tensor], tokens: int, members: int
+) -> ReplicaState:
+    """The state that follows by this average, given part by part, of so many ``members``."""
+    following = NextState(build_outer(manifest), before)
+    for number, part in enumerate(average):
+        following.take(number, part)
+    return following.finish(tokens, [str(number) for number in range(members)])
+
+
 class _Swarm:
     """All oracles, the state that they agree on, and the round that is being averaged."""
 
     def __init__(self, manifest: Manifest, anchor: Tensor, batches: Sequence[BatchSource]) -> None:
-        self._manifest, self._outer, self._numel = manifest, build_outer(manifest), anchor.numel()
+        self._manifest, self._numel = manifest, anchor.numel()
         self.oracles = [Learner(manifest, anchor, own) for own in batches]
         self._state = first_state(manifest, self.oracles[0].parameters)
         self._sent: tuple[list[Tensor], list[int]] | None = None
@@ -172,10 +183,7 @@ class _Swarm:
         """All go on from the new anchor, which is returned."""
         assert self._sent is not None
         average, weights = self._sent
-        following = NextState(self._outer, self._state)
-        for number, part in enumerate(average):
-            following.take(number, part)
-        self._state = following.finish(sum(weights), [str(number) for number in range(len(weights))])
+        self._state = next_state(self._manifest, self._state, average, sum(weights), len(weights))
         for oracle in self.oracles:
             oracle.accept(self._state.anchor)
         return self._state.anchor

@@ -27,7 +27,7 @@ import torch
 from _arms import ARMS
 from _manifest import changes_option, manifest_of, parsed
 from _runs import append, file_option
-from _swarm_arithmetic import Learner, Mixed, steps_of
+from _swarm_arithmetic import Learner, Mixed, next_state, steps_of
 from _texts import prepare_texts
 from convergence import sources
 from scipy.stats import rankdata, spearmanr
@@ -37,8 +37,6 @@ from dupt_swarm.learning.batches import Batch, Batches
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.replica.codec import PART_VALUES
 from dupt_swarm.replica.first_state import first_state
-from dupt_swarm.replica.next_state import NextState
-from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.replay import contribution_form
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.vectors import decode_parts
@@ -105,10 +103,8 @@ def correlate(tables: dict[str, Any], rounds: int) -> dict[str, list[float]]:
                     values = np.stack([told(embedding_of(state, each)).numpy() for each in sent])
                     found[name] += correlations(values, counts)
                     found[f"{name}, beside others'"] += correlations(specific(values), specific(counts))
-            following = NextState(build_outer(manifest), state)
-            for number, part in enumerate(torch.split(torch.stack(sent).mean(0), PART_VALUES)):
-                following.take(number, part.clone())
-            state = following.finish(sum(weights), list(map(str, range(len(weights)))))
+            average = (part.clone() for part in torch.split(torch.stack(sent).mean(0), PART_VALUES))
+            state = next_state(manifest, state, average, sum(weights), len(weights))
             for learner in learners:
                 learner.accept(state.anchor)
     return found
