@@ -61,14 +61,7 @@ PARTS = {"train": 6, "valid": 2, "test": 2}  # of ten documents that are not pre
 TESTED = 400
 CODE = "library"
 # Small, so that a swarm pretrains it in minutes on two cores.
-SHAPE = {
-    "context_length": 64,
-    "layers": 2,
-    "heads": 4,
-    "width": 128,
-    "hidden_width": 512,
-    "dropout": 0.1,
-}
+SHAPE = {"context_length": 64, "layers": 2, "heads": 4, "width": 128, "hidden_width": 512, "dropout": 0.1}
 VOCABULARY_SIZE = 2048
 Documents = dict[str, list[str]]  # by collection
 Row = dict[str, Any]

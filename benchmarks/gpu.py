@@ -72,13 +72,7 @@ Facts = dict[str, Any]
 @click.option("--small", is_flag=True, help="The smallest models.")
 @file_option
 def main(
-    parts: str,
-    models: str | None,
-    seconds: float,
-    slices: int,
-    name: str,
-    small: bool,
-    file: Path | None,
+    parts: str, models: str | None, seconds: float, slices: int, name: str, small: bool, file: Path | None
 ) -> None:
     """What oracles make of a GPU."""
     device = choose_device(name)

@@ -163,11 +163,7 @@ class Task:
         ]
         first = first_state(self.manifest, list(first_model(self.manifest).parameters())).anchor
         tokens = updates * len(parts) * self.manifest.rounds.tokens_per_step
-        schedule = {
-            "decay": "linear",
-            "warmup_updates": round(WARMUP * updates),
-            "total_updates": updates,
-        }
+        schedule = {"decay": "linear", "warmup_updates": round(WARMUP * updates), "total_updates": updates}
         manifest = self.manifest.changed({"schedule": schedule})
         if len(parts) == 1:
             return self._measure(train_alone(manifest, first, batches[0], tokens))

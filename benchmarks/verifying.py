@@ -58,10 +58,7 @@ class Forged:
         self._keys = dict(sorted(owners.items()))
         first = first_state(manifest, list(first_model(manifest).parameters()))
         last = replace(
-            first,
-            round=rounds,
-            swarm_tokens=rounds * len(keys) * TOKENS,
-            electorate=self._electorate(),
+            first, round=rounds, swarm_tokens=rounds * len(keys) * TOKENS, electorate=self._electorate()
         )
         write_shared(folder, manifest, tokenizer.to_bytes(), None)
         save_state(last, folder / REPLICA_FILE)

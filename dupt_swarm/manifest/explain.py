@@ -30,9 +30,7 @@ HABITS = {
 }
 
 # Keys of earlier versions, and what to do about them.
-FORMER = {
-    "codec": 'it is now a table [encoding], with contribution = "…" and average = "…"',
-}
+FORMER = {"codec": 'it is now a table [encoding], with contribution = "…" and average = "…"'}
 
 
 def explain_invalid(error: ValidationError, model: type[BaseModel], source: str) -> str:

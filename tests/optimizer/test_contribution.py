@@ -295,12 +295,7 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         replace(REBASED, tokens=450, contributed_tokens=490, retry_at=NOW),
         Order.BRING_BACK,
     ),
-    "both have all of ours": (
-        FRESH,
-        parted("me", "x", lost=OWN, both=OWN),
-        REBASED,
-        Order.REBASE,
-    ),
+    "both have all of ours": (FRESH, parted("me", "x", lost=OWN, both=OWN), REBASED, Order.REBASE),
     # or it is not known
     "doubtful progress is given up": (DOUBTFUL, swarm_at(8, 5900), replace(GONE, mates=()), Order.DISCARD),
     "doubtful progress is known to have arrived": (

@@ -1,5 +1,6 @@
 """Rounds between real peers in real processes over loopback."""
 
+import hashlib
 import json
 import math
 import re
@@ -11,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +51,7 @@ PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
 
 
 def manifest_of(**changes: Any) -> Manifest:
-    import hashlib
-
     return tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest(), **changes)
-
-
-def parameters_of(manifest: Manifest) -> list[Tensor]:
-    return list(GPT(manifest.model).parameters())
 
 
 class Cluster:
@@ -71,11 +65,8 @@ class Cluster:
     def __enter__(self) -> "Cluster":
         self.first = self._stack.enter_context(
             Swarm.create(
-                self.manifest,
-                TOKENIZER,
-                parameters_of(self.manifest),
-                self.folder / "first",
-                settings("bootstrap"),
+                *(self.manifest, TOKENIZER, GPT(self.manifest.model).parameters()),
+                *(self.folder / "first", settings("bootstrap")),
             )
         )
         return self
@@ -126,10 +117,10 @@ def trained_by(swarms: list[Swarm]) -> tuple[list[GPT], list[CollaborativeOptimi
     return models, optimizers
 
 
-def in_parallel(work: list[Callable[[], None]]) -> None:
-    """Run them at the same time, and raise what they raise."""
-    with ThreadPoolExecutor(len(work)) as pool:
-        for future in [pool.submit(job) for job in work]:
+def in_parallel(work: Callable[[int], None], count: int) -> None:
+    """Do ``work`` of the numbers below ``count`` at the same time, and raise what it raises."""
+    with ThreadPoolExecutor(count) as pool:
+        for future in [pool.submit(work, number) for number in range(count)]:
             future.result()
 
 
@@ -143,6 +134,17 @@ def batches(seed: int, manifest: Manifest, sizes: list[int]) -> Iterator[Tensor]
 def backward(model: GPT, batch: Tensor) -> int:
     model(batch[:, :-1], batch[:, 1:]).backward()
     return batch[:, 1:].numel()
+
+
+def step(model: GPT, optimizer: CollaborativeOptimizer, batch: Tensor) -> None:
+    """An inner step."""
+    optimizer.step(tokens=backward(model, batch))
+    optimizer.zero_grad()
+
+
+def values_of(model: GPT) -> Tensor:
+    """The parameters as one vector."""
+    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -181,7 +183,7 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(3)
         models, optimizers = trained_by(swarms)
-        start = torch.cat([parameter.detach().reshape(-1) for parameter in models[0].parameters()])
+        start = values_of(models[0])
         results = []
         for seed, size in enumerate(sizes):
             alone = GPT(manifest.model)
@@ -191,17 +193,15 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
             results.append(start - manifest.inner.learning_rate * gradient)
         expected = sum(size * result for size, result in zip(sizes, results, strict=True)) / sum(sizes)
 
-        def step(number: int) -> None:
-            tokens = backward(models[number], next(batches(number, manifest, [sizes[number]])))
-            optimizers[number].step(tokens=tokens)
+        def train(number: int) -> None:
+            step(models[number], optimizers[number], next(batches(number, manifest, [sizes[number]])))
 
-        in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
+        in_parallel(train, 3)
         change = (expected - start).abs().max()
         for swarm, model in zip(swarms, models, strict=True):
             assert swarm.state.swarm_tokens == sum(sizes) * manifest.model.context_length
-            got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-            assert torch.equal(got, swarm.anchor)
-            assert (got - expected).abs().max() < change * 2**-9
+            assert torch.equal(values_of(model), swarm.anchor)
+            assert (swarm.anchor - expected).abs().max() < change * 2**-9
         assert len({swarm.state.digest for swarm in swarms}) == 1
 
 
@@ -225,12 +225,10 @@ def test_a_round_that_is_rejected(tmp_path: Path, overlap: bool) -> None:
                 optimizer = optimizers[number]
                 results = [optimizer.last_round]
                 while results[-1] is results[0] or results[-1] is None or results[-1].reason != reason:
-                    batch = next(batches(number, manifest, [4]))
-                    optimizer.step(tokens=backward(models[number], batch))
-                    optimizer.zero_grad()
+                    step(models[number], optimizer, next(batches(number, manifest, [4])))
                     results.append(optimizer.last_round)
 
-            in_parallel([lambda: train(0), lambda: train(1)])
+            in_parallel(train, 2)
 
         before = swarms[0].state
         train_until("rejected")
@@ -279,15 +277,12 @@ def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> No
             sgd = torch.optim.SGD(alone.parameters(), lr=manifest.inner.learning_rate)
             backward(alone, next(batches(number, manifest, [size])))
             sgd.step()
-            after = torch.cat([parameter.detach().reshape(-1) for parameter in alone.parameters()])
-            contributions[swarms[number].peer_id] = (start - after, size / sum(sizes))
+            contributions[swarms[number].peer_id] = (start - values_of(alone), size / sum(sizes))
 
-        def step(number: int) -> None:
-            optimizers[number].step(
-                tokens=backward(models[number], next(batches(number, manifest, [sizes[number]])))
-            )
+        def train(number: int) -> None:
+            step(models[number], optimizers[number], next(batches(number, manifest, [sizes[number]])))
 
-        in_parallel([lambda number=number: step(number) for number in range(3)])  # type: ignore[misc]
+        in_parallel(train, 3)
         rounds = [optimizer.last_round for optimizer in optimizers]
         assert [each and len(each.mates) for each in rounds] == [2] * 3
         # One part each, so this is the norm; the middle one of three is the median.
@@ -313,7 +308,7 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
         backward(model, torch.cat(pair))
         adamw.step()
         adamw.zero_grad()
-    expected = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+    expected = values_of(model)
 
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(2)
@@ -322,10 +317,9 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
 
         def train(number: int) -> None:
             for batch in batches(number, manifest, sizes):
-                optimizers[number].step(tokens=backward(models[number], batch))
-                optimizers[number].zero_grad()
+                step(models[number], optimizers[number], batch)
 
-        in_parallel([lambda: train(0), lambda: train(1)])
+        in_parallel(train, 2)
         assert [swarm.state.round for swarm in swarms] == [5, 5]
         assert torch.equal(swarms[0].anchor, swarms[1].anchor)
         # Adam divides by the size of the gradient, so the codec's error shows where gradients are tiny.
@@ -342,8 +336,7 @@ def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Pa
         model = GPT(manifest.model)
         optimizer = CollaborativeOptimizer(model.parameters(), swarm)
         for batch in batches(0, manifest, [4, 4, 4]):
-            optimizer.step(tokens=backward(model, batch))
-            optimizer.zero_grad()
+            step(model, optimizer, batch)
         assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
         late = cluster.join("late")
         wait_until(lambda: swarm.state in (late.state, late.catching_up.newer))
@@ -363,8 +356,7 @@ def test_a_round_ends_in_the_middle_of_a_long_step(tmp_path: Path) -> None:
         whole, half = batches(0, manifest, [4, 2])
         optimizer.attend()
         assert swarm.state.round == 0  # nothing is complete yet
-        optimizer.step(tokens=backward(model, whole))
-        optimizer.zero_grad()
+        step(model, optimizer, whole)
         tokens = backward(model, half)
         gradients = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
         optimizer._due._training_since -= 60.0  # it took so long
@@ -372,10 +364,10 @@ def test_a_round_ends_in_the_middle_of_a_long_step(tmp_path: Path) -> None:
         assert (swarm.state.round, swarm.state.swarm_tokens) == (1, 64)
         kept = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
         assert all(map(torch.equal, kept, gradients))
-        assert torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), swarm.anchor)
+        assert torch.equal(values_of(model), swarm.anchor)
         optimizer.step(tokens=tokens)
         assert optimizer.round_tokens == tokens
-        assert not torch.equal(torch.nn.utils.parameters_to_vector(model.parameters()), swarm.anchor)
+        assert not torch.equal(values_of(model), swarm.anchor)
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -396,8 +388,7 @@ def test_steps_go_on_while_a_contribution_is_encoded(tmp_path: Path, monkeypatch
         steps_beside = 0
         while steps_beside < 3:
             steps_beside += optimizer.averaging
-            optimizer.step(tokens=backward(models[0], next(data)))
-            optimizer.zero_grad()
+            step(models[0], optimizer, next(data))
         tokens = optimizer.round_tokens
         optimizer.interrupt()
         may_go_on.set()
@@ -437,10 +428,9 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
         def train(number: int) -> None:
             for batch in batches(number, manifest, [4] * 3):
                 barrier.wait()
-                optimizers[number].step(tokens=backward(models[number], batch))
-                optimizers[number].zero_grad()
+                step(models[number], optimizers[number], batch)
 
-        in_parallel([lambda: train(0), lambda: train(1)])
+        in_parallel(train, 2)
         assert [swarm.state.round for swarm in swarms] == [3, 3]
         assert swarms[0].state == swarms[1].state
         assert all(optimizer.failed_rounds == 0 for optimizer in optimizers)
@@ -458,9 +448,9 @@ def test_records_tell_what_rounds_cost(tmp_path: Path) -> None:
         def train(number: int) -> None:
             for batch in batches(number, manifest, [4] * 3):
                 barrier.wait()
-                optimizers[number].step(tokens=backward(models[number], batch))
+                step(models[number], optimizers[number], batch)
 
-        in_parallel([lambda: train(0), lambda: train(1)])
+        in_parallel(train, 2)
 
         def record(swarm: Swarm) -> PeerRecord:
             found = swarm.view.record(swarm.peer_id)
@@ -506,7 +496,7 @@ def test_oracles_that_resume(tmp_path: Path, resuming: int) -> None:
         for optimizer in optimizers:
             optimizer.pause()
         wait_until(lambda: all(map(all_paused, swarms)))
-        in_parallel([partial(resume, number) for number in range(resuming)])
+        in_parallel(resume, resuming)
         states = set()
         for number in range(resuming):
             result = optimizers[number].last_round
@@ -547,5 +537,4 @@ def test_what_is_not_finite_never_reaches_the_anchor(tmp_path: Path) -> None:
         assert optimizer.last_round.reason == "not_finite"
         assert swarm.state.round == 0
         assert torch.equal(swarm.anchor, before)
-        got = torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
-        assert torch.equal(got, before)
+        assert torch.equal(values_of(model), before)

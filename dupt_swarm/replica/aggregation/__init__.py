@@ -11,11 +11,7 @@ sums            sums over values: of squares, of products, of weighted vectors
 
 from dupt_swarm.replica.aggregation.bounding import FULL, Bounded, Weighting, weightings
 from dupt_swarm.replica.aggregation.rules import Rule, build_rule
-from dupt_swarm.replica.aggregation.screening import (
-    keep_norms,
-    screen_norms,
-    screen_part,
-)
+from dupt_swarm.replica.aggregation.screening import keep_norms, screen_norms, screen_part
 from dupt_swarm.replica.aggregation.sums import sum_of_squares, weighted_mean
 
 __all__ = [

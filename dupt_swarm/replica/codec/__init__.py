@@ -24,12 +24,4 @@ from dupt_swarm.replica.codec.codec import (
     part_slices,
 )
 
-__all__ = [
-    "PART_VALUES",
-    "Codec",
-    "build_codec",
-    "check_size",
-    "encoded_size",
-    "part_sizes",
-    "part_slices",
-]
+__all__ = ["PART_VALUES", "Codec", "build_codec", "check_size", "encoded_size", "part_sizes", "part_slices"]
