@@ -23,6 +23,14 @@ def read(file: Path) -> list[Run]:
     return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
 
+def by_seed(file: Path, *keys: str) -> dict[tuple[Any, ...], dict[int, Run]]:
+    """The runs in ``file`` by what they say of ``keys``, and then by their seed; of equal ones the last."""
+    runs: dict[tuple[Any, ...], dict[int, Run]] = {}
+    for line in read(file):
+        runs.setdefault(tuple(line[key] for key in keys), {})[line["seed"]] = line
+    return runs
+
+
 def append(file: Path | None, run: Run) -> None:
     """Add a line to ``file``, if there is one, with what is known of the machine."""
     if file is not None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from dupt_swarm.learning.batches import Batch, Batches, BatchSource
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
-from dupt_swarm.learning.objectives import build_model
+from dupt_swarm.learning.objectives import build_model, first_model
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.trainer import Trainer
 from dupt_swarm.manifest import Manifest
@@ -153,6 +153,11 @@ def train_swarm(
 def steps_of(manifest: Manifest, round: int) -> int:
     """The inner steps of each oracle in ``round``, with `gradient` too."""
     return manifest.tokens_per_round(round) // manifest.rounds.tokens_per_step
+
+
+def drawn_state(manifest: Manifest) -> ReplicaState:
+    """The state of round 0, with weights that are drawn from the manifest's seed."""
+    return first_state(manifest, list(first_model(manifest).parameters()))
 
 
 def next_state(

@@ -37,12 +37,11 @@ from _manifest import changes_option, manifest_of, parsed
 from _other_rules import ALL_RULES
 from _rule_cost import print_costs
 from _runs import read, run_once
+from _swarm_arithmetic import drawn_state
 from _texts import Texts, prepare_texts
 from convergence import held_out, sources
 
 from dupt_swarm.learning.batches import held_out_batches
-from dupt_swarm.learning.strategies.flat import flatten
-from dupt_swarm.learning.transformer.gpt import GPT
 
 RULES = (PLAIN, *ALL_RULES)
 NONE = "none"
@@ -145,13 +144,11 @@ def besiege(about: dict[str, Any]) -> dict[str, Any]:
     honest = [place for place in range(members) if place % 2 == 0 or place >= 2 * attackers]
     blocks = [list(held_out_batches(c.held_out, 64, 1, VOTE_BLOCKS)) for c in texts.corpora.values()]
     batches = sources(manifest, texts, 1)
-    first = GPT(manifest.model)
-    first.init_weights(about["seed"])
     siege = Siege(about["attack"], 0 if about["attack"] == NONE else attackers, rule, about["vote"])
     swarm = Swarm.begin(
         manifest,
         siege,
-        flatten(list(first.parameters())),
+        drawn_state(manifest).anchor,
         [batches[place] for place in honest],
         [blocks[place] for place in honest],
     )

@@ -32,14 +32,14 @@ import torch
 from _arms import ARMS, Arm
 from _figures import head, mean_of, row
 from _manifest import changes_option, manifest_of, parsed
-from _runs import read, run_once
-from _swarm_arithmetic import Mixed, train_alone, train_swarm
+from _runs import Run, by_seed, run_once
+from _swarm_arithmetic import Mixed, drawn_state, train_alone, train_swarm
 from _texts import Texts, prepare_texts
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batches, held_out_batches
 from dupt_swarm.learning.evaluation import evaluate
-from dupt_swarm.learning.strategies.flat import flatten, unflatten
+from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
@@ -72,7 +72,7 @@ def run(arms: str, seeds: str, tokens: int, changes: tuple[str, ...], file: Path
 @click.option("--reference", "references", multiple=True, default=("alone", "alone-muon"), show_default=True)
 def table(file: Path, references: tuple[str, ...]) -> None:
     """Losses and ratios as a Markdown table, each the mean over the seeds."""
-    runs = by_arm(file)
+    runs = by_seed(file, "arm", "changes")
     points = [f"at {part}/{POINTS}" for part in range(1, POINTS)]
     click.echo(head(["arm", "rounds", *points, "at the end", *(f"÷ {name}" for name in references), "seeds"]))
     for (arm, changes), seeds in runs.items():
@@ -87,7 +87,7 @@ def table(file: Path, references: tuple[str, ...]) -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True))
 def picture(file: Path) -> None:
     """Losses over tokens as a picture (mermaid's), each the mean over the seeds."""
-    runs = by_arm(file)
+    runs = by_seed(file, "arm", "changes")
     [tokens] = {line["tokens"] for seeds in runs.values() for line in seeds.values()}
     parts = ", ".join(f"{tokens * part // POINTS // 1000}" for part in range(1, POINTS + 1))
     click.echo("```mermaid\nxychart-beta")
@@ -99,14 +99,6 @@ def picture(file: Path) -> None:
         ]
         click.echo(f"    line [{', '.join(f'{loss:.3f}' for loss in losses)}]")
     click.echo("```")
-
-
-def by_arm(file: Path) -> dict[tuple[str, str], dict[int, dict[str, Any]]]:
-    """The runs in ``file``, by arm and changes, and by seed."""
-    runs: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for line in read(file):
-        runs.setdefault((line["arm"], line["changes"]), {})[line["seed"]] = line
-    return runs
 
 
 def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str, Any]:
@@ -122,8 +114,6 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
             (arm.corpora // 4).bit_length() - 1,
         )
         manifest = manifest_of(tables, texts.tokenizer, seed=seed)
-        first = GPT(manifest.model)
-        first.init_weights(seed)
         curve: list[float] = []
         rounds, bits = 0, 0.0
 
@@ -136,7 +126,7 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
                 click.echo(f"seed {seed}, {done} tokens, round {rounds}: {curve[-1]:.4f}", err=True)
 
         began = time.process_time()
-        start = flatten(list(first.parameters()))
+        start = drawn_state(manifest).anchor
         if arm.alone:
             mixed = Mixed(sources(manifest, texts, arm.corpora))
             train_alone(manifest, start, mixed, tokens, after_round)
@@ -170,7 +160,7 @@ def held_out(manifest: Manifest, texts: Texts, parameters: Tensor) -> tuple[floa
     )
 
 
-def ratio(seeds: dict[int, dict[str, Any]], reference: dict[int, dict[str, Any]]) -> str:
+def ratio(seeds: dict[int, Run], reference: dict[int, Run]) -> str:
     """The mean ratio of the final losses, over the seeds that both have."""
     both = seeds.keys() & reference.keys()
     return mean_of([seeds[seed]["curve"][-1] / reference[seed]["curve"][-1] for seed in both])

@@ -43,8 +43,8 @@ import torch
 from _arms import Arm
 from _figures import head, in_turns, mean_of, ratio, row
 from _manifest import manifest_of
-from _runs import read, run_once
-from _swarm_arithmetic import Learner, train_alone
+from _runs import by_seed, run_once
+from _swarm_arithmetic import Learner, drawn_state, train_alone
 from _texts import tokenizer_of
 from families import INNER, SHAPE, SLICES, STEPS, shape_of, widened
 from finetuning import TASKS, Documents, split_documents, try_rates, write_examples
@@ -204,8 +204,7 @@ def speed(slices: int) -> None:
 def slice_of(reader: Reader, folder: Path) -> Callable[[], int]:
     """`STEPS` inner steps, the making of batches included."""
     manifest, _, objective, _ = prepare(reader, folder, 0)
-    start = flatten(list(first_model(manifest).parameters()))
-    learner = Learner(manifest, start, objective.batches(BATCH, "oracle")[0])
+    learner = Learner(manifest, drawn_state(manifest).anchor, objective.batches(BATCH, "oracle")[0])
     return partial(learner.train, STEPS, 0)
 
 
@@ -214,9 +213,7 @@ def slice_of(reader: Reader, folder: Path) -> Callable[[], int]:
 @click.option("--against", type=int, help="Compare with the decoder of so many tokens; default: as many.")
 def table(file: Path, against: int | None) -> None:
     """The runs as a Markdown table, each the mean over the seeds."""
-    runs: dict[tuple[int, str], dict[int, dict[str, Any]]] = {}
-    for line in read(file):
-        runs.setdefault((line["tokens"], line["arm"]), {})[line["seed"]] = line
+    runs = by_seed(file, "tokens", "arm")
     columns = [column for task in LEARNT for column in (f"`{task}`", "− decoder, λ = 0")]
     click.echo(head(["pre-trained as", "tokens", "held-out loss", *columns, "seeds"]))
     for tokens, (arm, reader) in product(

@@ -19,7 +19,7 @@ between the measured points. What an encoder is worth beside a decoder, `encoder
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,9 @@ import click
 import torch
 from _arms import Arm
 from _figures import head, in_turns, mean_of, ratio, row
-from _runs import read, run_once
+from _runs import by_seed, run_once
 from convergence import POINTS, run_arm
+from torch import Tensor
 
 from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.inner import build_inner
@@ -92,23 +93,30 @@ def speed(slices: int) -> None:
         click.echo(f"{family}: {ratio(found[REFERENCE], seconds)}")
 
 
-def slice_of(family: str) -> Callable[[], None]:
+def slice_of(family: str) -> Callable[[], object]:
     """`STEPS` inner steps."""
     model = GPT(Model(**shape_of(family)))
-    inner = Inner(optimizer="muon", learning_rate=2e-3)
+    steps = inner_steps(model, Inner(optimizer="muon", learning_rate=2e-3), BATCH)
+    return lambda: [next(steps) for _ in range(STEPS)]
+
+
+def inner_steps(model: GPT, inner: Inner, size: int) -> Iterator[None]:
+    """Steps on the CPU, each on so many random sequences, for ever."""
     optimizer = build_inner(model.parameters(), inner, block_matrices(model))
-    device = torch.device("cpu")
+    while True:
+        inputs, targets = random_batch(model.config, size)
+        with autocast(torch.device("cpu")):
+            loss = model(inputs, targets)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        yield
 
-    def train() -> None:
-        for _ in range(STEPS):
-            tokens = torch.randint(SHAPE["vocabulary_size"], (BATCH, SHAPE["context_length"] + 1))
-            with autocast(device):
-                loss = model(tokens[:, :-1], tokens[:, 1:])
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
 
-    return train
+def random_batch(shape: Model, size: int) -> tuple[Tensor, Tensor]:
+    """Inputs and targets, int64 ``[size, T]`` each."""
+    tokens = torch.randint(shape.vocabulary_size, (size, shape.context_length + 1))
+    return tokens[:, :-1], tokens[:, 1:]
 
 
 @main.command()
@@ -116,15 +124,14 @@ def slice_of(family: str) -> Callable[[], None]:
 @click.option("--speed", "given", multiple=True, metavar="FAMILY=RATIO", help="As `speed` printed it.")
 def table(file: Path, given: tuple[str, ...]) -> None:
     """The runs as a Markdown table, each the mean over the seeds."""
-    lines = read(file)
-    reference = {line["seed"]: line["curve"][-1] for line in lines if line["family"] == REFERENCE}
+    runs_of = by_seed(file, "family")
+    reference = {seed: line["curve"][-1] for seed, line in runs_of.get((REFERENCE,), {}).items()}
     pairs = (each.split("=") for each in given)
     speeds = {REFERENCE: 1.0} | {name: float(value) for name, value in pairs}
     columns = ["block of", "hidden", "loss", "bits per byte", "÷ `gpt2`, equal tokens", "speed ÷ `gpt2`"]
     click.echo(head([*columns, "÷ `gpt2`, equal time", "seeds"]))
     for family in FAMILIES:
-        runs = {line["seed"]: line for line in lines if line["family"] == family}
-        if not runs:
+        if not (runs := runs_of.get((family,))):
             continue
         speed = speeds.get(family)
         at_end = [line["curve"][-1] / reference[seed] for seed, line in runs.items() if seed in reference]

@@ -17,7 +17,6 @@ How to read it, a row for each number of blocks:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -25,11 +24,9 @@ import numpy as np
 import torch
 from _figures import seconds_of, spread
 from _runs import Run, append, file_option
+from families import inner_steps, random_batch
 
-from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.evaluation import evaluate
-from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Inner, Model
@@ -47,21 +44,9 @@ class Bench:
         tables = load_preset("gpt2", size)
         self.context = int(tables["model"]["context_length"])
         self.model = GPT(Model(**tables["model"] | {"vocabulary_size": VOCABULARY}))
-        self.inner = Inner(**tables["inner"])
+        self.steps = inner_steps(self.model, Inner(**tables["inner"]), BATCH)
         self.parameters = list(self.model.parameters())
         self.states = 0
-
-    def steps(self) -> Iterator[None]:
-        """Inner steps, for ever."""
-        optimizer = build_inner(self.parameters, self.inner, block_matrices(self.model))
-        while True:
-            inputs, targets = self._batch(BATCH)
-            with autocast(CPU):
-                loss = self.model(inputs, targets)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            yield
 
     def judge(self, blocks: int) -> float:
         """Processor seconds of a vote on one state, the one before being known."""
@@ -78,12 +63,9 @@ class Bench:
 
     def _measure(self, blocks: int, first: int) -> float:
         del first  # each batch is drawn anew
-        batches = (self._batch(min(BATCH, blocks)) for _ in range(0, blocks, BATCH))
+        shape = self.model.config
+        batches = (random_batch(shape, min(BATCH, blocks)) for _ in range(0, blocks, BATCH))
         return evaluate(self.model, batches, np.ones(VOCABULARY, np.int64), CPU).loss_nats
-
-    def _batch(self, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-        tokens = torch.randint(VOCABULARY, (size, self.context + 1))
-        return tokens[:, :-1], tokens[:, 1:]
 
 
 @click.command()
@@ -93,11 +75,10 @@ class Bench:
 def main(size: str, slices: int, file: Path | None) -> None:
     """The cost of judging a state ÷ that of training for a round."""
     bench = Bench(size)
-    steps = bench.steps()
     tokens = STEPS * BATCH * bench.context
     rows: dict[int, list[Run]] = {blocks: [] for blocks in BLOCKS}
     for number in range(slices + 1):
-        trained = seconds_of(lambda: [next(steps) for _ in range(STEPS)]) / tokens
+        trained = seconds_of(lambda: [next(bench.steps) for _ in range(STEPS)]) / tokens
         for blocks, found in rows.items():
             about = {"size": size, "blocks": blocks, "round_tokens": bench.needed(blocks), "slice": number}
             judged = {"judge_seconds": bench.judge(blocks), "train_seconds_per_token": trained}

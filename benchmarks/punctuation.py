@@ -30,7 +30,7 @@ from _figures import head, mean_of, row
 from _manifest import manifest_of
 from _passages import passages
 from _runs import Run, read, run_once
-from _swarm_arithmetic import train_alone, train_swarm
+from _swarm_arithmetic import drawn_state, train_alone, train_swarm
 from torch import Tensor
 
 from dupt_swarm.learning.generation.beam import BeamSearch
@@ -38,13 +38,12 @@ from dupt_swarm.learning.generation.overlap import overlap
 from dupt_swarm.learning.generation.translate import translate
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import PairBatches, Pairs, load_pairs
-from dupt_swarm.learning.objectives.open import build_model, first_model, writer_of
+from dupt_swarm.learning.objectives.open import build_model, writer_of
 from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.presets import load_preset
-from dupt_swarm.replica.first_state import first_state
 
 ORACLES, WORDS, PAIRS_PER_STEP, STEPS_PER_ROUND, WRITTEN = 3, 6, 32, 20, 200
 # Small, so that a step takes a tenth of a second of a core; with few tokens, copying words is learnt early.
@@ -161,7 +160,7 @@ class Task:
             PairBatches(part, PAIRS_PER_STEP, PAIRS_PER_STEP, self.manifest.seed, str(number))
             for number, part in enumerate(parts)
         ]
-        first = first_state(self.manifest, list(first_model(self.manifest).parameters())).anchor
+        first = drawn_state(self.manifest).anchor
         tokens = updates * len(parts) * self.manifest.rounds.tokens_per_step
         schedule = {"decay": "linear", "warmup_updates": round(WARMUP * updates), "total_updates": updates}
         manifest = self.manifest.changed({"schedule": schedule})

@@ -27,16 +27,14 @@ import torch
 from _arms import ARMS
 from _manifest import changes_option, manifest_of, parsed
 from _runs import append, file_option
-from _swarm_arithmetic import Learner, Mixed, next_state, steps_of
+from _swarm_arithmetic import Learner, Mixed, drawn_state, next_state, steps_of
 from _texts import prepare_texts
 from convergence import sources
 from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 
 from dupt_swarm.learning.batches import Batch, Batches
-from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.replica.codec import PART_VALUES
-from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.replay import contribution_form
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.vectors import decode_parts
@@ -86,9 +84,7 @@ def correlate(tables: dict[str, Any], rounds: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder:
         texts = prepare_texts(Path(folder), shape["vocabulary_size"], shape["context_length"], 0)
         manifest = manifest_of(tables, texts.tokenizer)
-        model = GPT(manifest.model)
-        model.init_weights(0)
-        state = first_state(manifest, list(model.parameters()))
+        state = drawn_state(manifest)
         form = contribution_form(manifest, state.anchor.numel())
         batches = [Counted(each, manifest.model.vocabulary_size) for each in sources(manifest, texts, 1)]
         learners = [Learner(manifest, state.anchor, each) for each in batches]

@@ -21,17 +21,16 @@ from pathlib import Path
 
 import click
 from _runs import Run, append, file_option
+from _swarm_arithmetic import drawn_state
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.checkpoint import REPLICA_FILE
 from dupt_swarm.disk.folders import CHAIN_FILE
-from dupt_swarm.learning.objectives import first_model
 from dupt_swarm.models.saved_model import write_shared
 from dupt_swarm.models.verifying import verify
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.storage import save_state
@@ -56,7 +55,7 @@ class Forged:
         self._words, self._rounds = Words(manifest.swarm_id), rounds
         owners = {id_of(key): key for key in keys}
         self._keys = dict(sorted(owners.items()))
-        first = first_state(manifest, list(first_model(manifest).parameters()))
+        first = drawn_state(manifest)
         last = replace(
             first, round=rounds, swarm_tokens=rounds * len(keys) * TOKENS, electorate=self._electorate()
         )
