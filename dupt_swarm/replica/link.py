@@ -321,7 +321,7 @@ def _with_bases(proposal: Proposal) -> Iterator[Proposal]:
 
 def _check_one(proposal: Proposal, electorate: Electorate) -> None:
     """Check one proposal, taking the one that binds it as checked."""
-    choice, promises, left = proposal.choice, proposal.promises, proposal.left
+    choice, promises = proposal.choice, proposal.promises
     if choice.weak or proposal.maker != coordinator_of(electorate, proposal.state, proposal.ballot):
         raise ValueError("a proposal of somebody who does not coordinate")
     if len({each.maker for each in promises}) < len(promises):
@@ -337,25 +337,36 @@ def _check_one(proposal: Proposal, electorate: Electorate) -> None:
     if any(each.accepted is not None and each.accepted.ballot >= proposal.ballot for each in here):
         raise ValueError("a proposal that comes too late")
     makers = {each.maker for each in here if not each.leaves}
-    if not electorate.is_quorum(makers, left):
+    if not electorate.is_quorum(makers, proposal.left):
         raise ValueError("a proposal without the promises of a quorum")
     if bound := binding(electorate, here):
-        basis = proposal.basis
-        if basis is None or choice.id not in {each.choice for each in bound} or basis.choice.id != choice.id:
-            raise ValueError("a proposal that ignores what may have been decided")
-        if basis.ballot != next(iter(bound)).ballot:
-            raise ValueError("a proposal that another ballot's is said to bind")
-        return
+        _check_bound(proposal, bound)
+    else:
+        bringing = (each.maker for each in here if each.brought is not None)
+        _check_free(proposal, electorate.members.intersection(bringing))
+
+
+def _check_bound(proposal: Proposal, bound: frozenset[Accepted]) -> None:
+    """Whether it proposes again what may have been decided already."""
+    choice, basis = proposal.choice.id, proposal.basis
+    if basis is None or choice not in {each.choice for each in bound} or basis.choice.id != choice:
+        raise ValueError("a proposal that ignores what may have been decided")
+    if basis.ballot != next(iter(bound)).ballot:
+        raise ValueError("a proposal that another ballot's is said to bind")
+
+
+def _check_free(proposal: Proposal, bringing: frozenset[str]) -> None:
+    """Whether its coordinator may choose so, when nothing binds it and these of the electorate contribute."""
+    choice = proposal.choice
     if proposal.basis is not None:
         raise ValueError("a proposal that nothing binds, with a basis")
-    if choice.left != tuple(sorted(left)):
+    if choice.left != tuple(sorted(proposal.left)):
         raise ValueError("a proposal that misses who has left")
-    stated = {each.brought for each in promises if each.brought is not None}
+    stated = {each.brought for each in proposal.promises if each.brought is not None}
     if not choice.brought or not stated.issuperset(choice.brought):
         raise ValueError("a proposal with contributions that nobody states")
     if list(choice.makers) != sorted(set(choice.makers)):
         raise ValueError("a proposal whose contributions are not in order")
-    bringing = {each.maker for each in here if each.brought is not None and each.maker in electorate}
     if 2 * len(bringing.intersection(choice.makers)) < len(bringing):
         raise ValueError("a proposal with few of the electorate's contributions")
 
