@@ -33,13 +33,16 @@ def check_some(initial_peers: Sequence[str]) -> None:
 
 def discover(node: Node, wish: NodeSettings, state_dir: Path) -> NodeSettings:
     """``wish`` with the swarm's manifest, and with known peers if no initial peer answers any more."""
+
+    def ask(peers: tuple[str, ...]) -> NodeSettings:
+        return replace(wish, initial_peers=peers, manifest=node.ask(Discover(peers, wish.swarm_id)))
+
     try:
-        return replace(wish, manifest=node.ask(Discover(wish.initial_peers, wish.swarm_id)))
+        return ask(wish.initial_peers)
     except UnreachableError:
         for book in address_books(state_dir, wish):
-            met = replace(wish, initial_peers=(*wish.initial_peers, *book.addresses[:PEERS_OF_OLD_MAX]))
             with contextlib.suppress(UnreachableError):
-                return replace(met, manifest=node.ask(Discover(met.initial_peers, met.swarm_id)))
+                return ask((*wish.initial_peers, *book.addresses[:PEERS_OF_OLD_MAX]))
         raise
 
 
