@@ -172,6 +172,27 @@ def be_a_peer(folder: str, manifest: str, initial_peers: list[str]) -> None:
             )
 
 
+def run_rounds(
+    manifest: Manifest, rounds: int, folder: Path | None
+) -> tuple[int, list[list[dict[str, Any]]], list[tuple[float, float]]]:
+    """The model's weights, what both peers said of each round, and the lag of each."""
+    said: list[list[dict[str, Any]]] = []
+    with tempfile.TemporaryDirectory(prefix="dupt-large-", dir=folder) as place, ExitStack() as stack:
+        about = {"manifest": manifest.canonical_bytes().decode()}
+        peers, addresses = list[Peer](), list[str]()
+        for name in ("first", "second"):
+            peers.append(stack.enter_context(Peer(Path(place) / name, **about, initial_peers=addresses)))
+            joined = peers[-1].answer()
+            addresses = addresses or joined["addresses"]
+            click.echo(f"{name} is there: {joined['weights']:,} weights", err=True)
+        while len(said) < rounds:
+            for one in peers:
+                one.tell()
+            said.append([one.answer() | one.peaks for one in peers])
+            click.echo(json.dumps(said[-1]), err=True)
+        return joined["weights"], said, [one.lag for one in peers]
+
+
 @click.command()
 @click.option("--preset", default="llama", show_default=True)
 @click.option("--size", default=None)
@@ -196,22 +217,7 @@ def main(
         be_a_peer(**json.loads(peer))
         return
     manifest = large_manifest(preset, size, momentum)
-    said: list[list[dict[str, Any]]] = []
-    with tempfile.TemporaryDirectory(prefix="dupt-large-", dir=folder) as place, ExitStack() as stack:
-        about = {"manifest": manifest.canonical_bytes().decode()}
-        peers, addresses = list[Peer](), list[str]()
-        for name in ("first", "second"):
-            peers.append(stack.enter_context(Peer(Path(place) / name, **about, initial_peers=addresses)))
-            joined = peers[-1].answer()
-            addresses = addresses or joined["addresses"]
-            click.echo(f"{name} is there: {joined['weights']:,} weights", err=True)
-        while len(said) < rounds:
-            for one in peers:
-                one.tell()
-            said.append([one.answer() | one.peaks for one in peers])
-            click.echo(json.dumps(said[-1]), err=True)
-        lags = [one.lag for one in peers]
-    weights = joined["weights"]
+    weights, said, lags = run_rounds(manifest, rounds, folder)
     seconds = statistics.median(each["seconds"] for turn in said for each in turn)
     found = {
         "model": f"{preset} {size or ''}".strip(),
