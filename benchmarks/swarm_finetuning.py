@@ -211,6 +211,7 @@ class Task:
         if arm == "swarm":
             steps //= 2  # of each
         trained = sum(map(len, examples)) * epochs * (2 if arm == "swarm-2x" else 1)
+        steps = max(2, steps)  # a schedule has a warm-up and an end
         schedule = {"schedule.total_updates": steps, "schedule.warmup_updates": max(1, steps // 500)}
         manifest = changed(self.manifest, schedule)
         return self._accuracy(self._train(manifest, examples, trained * manifest.model.context_length))
