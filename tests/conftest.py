@@ -46,7 +46,7 @@ hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")
 # pytest's workers inherit it, so that all have the same.
 SEED = os.environ.setdefault("DUPT_TEST_SEED", str(random.SystemRandom().randrange(2**32)))
-ASYNC_SECONDS = 120.0
+ASYNC_SECONDS = 240.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,7 +98,7 @@ def pytest_runtestloop() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine has an event loop of its own, and two minutes."""
+    """A test that is a coroutine has an event loop of its own, and four minutes."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}

@@ -23,10 +23,6 @@ KEYS, PORTS = 12, 3
 CHUNKS = ChunksMessage(digest="0" * 64, numbers=(0,))
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
 class Bystander:
     """Listens on a few ports, and counts who calls."""
 
@@ -55,90 +51,74 @@ async def bystander() -> AsyncIterator[Bystander]:
             await server.wait_closed()
 
 
-def test_records_that_name_a_bystander(stations, make_manifest, identities) -> None:
+async def test_records_that_name_a_bystander(stations, make_manifest, identities) -> None:
     """Oracles that are all said to be at one host make a peer call there a few times, and no more."""
     manifest = make_manifest()
-
-    async def scenario() -> None:
-        async with (
-            stations(2, manifest) as [peer, _],
-            stranger_beside(peer.address) as p2p,
-            bystander() as victim,
-        ):
-            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-            await member.gossip.start()
-            for _ in range(KEYS):
-                key = fresh_key()
-                await tell_record(p2p, peer.address, manifest, key, addresses=list(victim.addresses))
-            detector = FailureDetector(Dialler(peer.p2p), member)
-            for _ in range(6):
-                view = await member.refresh()
-                assert len(view.oracles) == KEYS
-                await detector.feel(view)
-            assert 0 < victim.calls <= TOLERATED_AT_HOST + 1
-
-    run(scenario)
+    async with (
+        stations(2, manifest) as [peer, _],
+        stranger_beside(peer.address) as p2p,
+        bystander() as victim,
+    ):
+        member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+        await member.gossip.start()
+        for _ in range(KEYS):
+            key = fresh_key()
+            await tell_record(p2p, peer.address, manifest, key, addresses=list(victim.addresses))
+        detector = FailureDetector(Dialler(peer.p2p), member)
+        for _ in range(6):
+            view = await member.refresh()
+            assert len(view.oracles) == KEYS
+            await detector.feel(view)
+        assert 0 < victim.calls <= TOLERATED_AT_HOST + 1
 
 
-def test_calls_dial_nobody_who_was_never_met(stations) -> None:
+async def test_calls_dial_nobody_who_was_never_met(stations) -> None:
     """libp2p keeps the addresses at which it has dialled in vain, and would dial them with each call."""
-
-    async def scenario() -> None:
-        async with stations(1) as [peer], bystander() as victim:
-            dialler, phantom = Dialler(peer.p2p), id_of(fresh_key())
-            await dialler.connected()
-            assert await asyncio.gather(*(dialler.dial(Address(way, phantom)) for way in victim.addresses))
-            dialled = victim.calls
-            assert dialled > 0
-            await asyncio.sleep(BACKOFF_SECONDS)
-            with pytest.raises(CallError) as called:
-                await peer.p2p.call(phantom, Exchange.rpc_hello, Raw())
-            with pytest.raises(CallError) as streamed:
-                await anext(peer.p2p.stream(phantom, Exchange.rpc_chunks, CHUNKS))
-            assert called.value.refusal == streamed.value.refusal == Refusal.UNREACHABLE
-            assert victim.calls == dialled
-
-    run(scenario)
+    async with stations(1) as [peer], bystander() as victim:
+        dialler, phantom = Dialler(peer.p2p), id_of(fresh_key())
+        await dialler.connected()
+        assert await asyncio.gather(*(dialler.dial(Address(way, phantom)) for way in victim.addresses))
+        dialled = victim.calls
+        assert dialled > 0
+        await asyncio.sleep(BACKOFF_SECONDS)
+        with pytest.raises(CallError) as called:
+            await peer.p2p.call(phantom, Exchange.rpc_hello, Raw())
+        with pytest.raises(CallError) as streamed:
+            await anext(peer.p2p.stream(phantom, Exchange.rpc_chunks, CHUNKS))
+        assert called.value.refusal == streamed.value.refusal == Refusal.UNREACHABLE
+        assert victim.calls == dialled
 
 
-def test_who_calls_was_met(stations, make_manifest, identities) -> None:
+async def test_who_calls_was_met(stations, make_manifest, identities) -> None:
     """A peer that was dialled in vain is called as soon as it has called itself."""
-
-    async def scenario() -> None:
-        async with stations(1, make_manifest()) as [peer], bystander() as victim:
-            late = PeerID.from_base58(id_of(load_identity(identities[1])))
-            dialler, ping = Dialler(peer.p2p), peer.dht.protocol.call_ping
-            await dialler.connected()
-            assert await dialler.dial(Address(victim.addresses[0], str(late)))
-            assert await ping(late) is None
-            async with stranger_beside(peer.address, identity=identities[1]) as p2p:
-                await answer_finds(p2p, lambda _: FindResponse(), peer.address)
-                assert await ping(late) is not None
-
-    run(scenario)
+    async with stations(1, make_manifest()) as [peer], bystander() as victim:
+        late = PeerID.from_base58(id_of(load_identity(identities[1])))
+        dialler, ping = Dialler(peer.p2p), peer.dht.protocol.call_ping
+        await dialler.connected()
+        assert await dialler.dial(Address(victim.addresses[0], str(late)))
+        assert await ping(late) is None
+        async with stranger_beside(peer.address, identity=identities[1]) as p2p:
+            await answer_finds(p2p, lambda _: FindResponse(), peer.address)
+            assert await ping(late) is not None
 
 
-def test_addresses_of_others_networks(stations, make_manifest, identities) -> None:
+async def test_addresses_of_others_networks(stations, make_manifest, identities) -> None:
     """What a record says is in the local network is not dialled by a peer that has nobody there."""
     manifest = make_manifest()
     told = ("/ip4/192.168.1.1/tcp/80", "/ip4/0.0.0.0/tcp/22", "/dns4/localhost/tcp/22")
+    async with stations(2, manifest) as [peer, _], stranger_beside(peer.address) as p2p:
+        member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+        await member.gossip.start()
+        await tell_record(p2p, peer.address, manifest, fresh_key(), addresses=list(told))
+        dialled: list[str] = []
+        dialler = Dialler(peer.p2p)
+        dial = dialler.dial
 
-    async def scenario() -> None:
-        async with stations(2, manifest) as [peer, _], stranger_beside(peer.address) as p2p:
-            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-            await member.gossip.start()
-            await tell_record(p2p, peer.address, manifest, fresh_key(), addresses=list(told))
-            dialled: list[str] = []
-            dialler = Dialler(peer.p2p)
-            dial = dialler.dial
+        async def note(address):
+            outcome = await dial(address)
+            dialled.extend([] if outcome is None else [str(address)])
+            return outcome
 
-            async def note(address):
-                outcome = await dial(address)
-                dialled.extend([] if outcome is None else [str(address)])
-                return outcome
-
-            dialler.dial = note  # type: ignore[method-assign]
-            await FailureDetector(dialler, member).feel(await member.refresh())
-            assert dialled == []
-
-    run(scenario)
+        dialler.dial = note  # type: ignore[method-assign]
+        await FailureDetector(dialler, member).feel(await member.refresh())
+        assert dialled == []

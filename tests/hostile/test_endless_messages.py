@@ -1,9 +1,7 @@
 """Somebody announces messages without end to a node in a process of its own, and sends 700 MB of them."""
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -12,13 +10,12 @@ from hivemind.p2p import P2P
 
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.states.hello import Hello
-from tests.support.chaos.swarm import MANIFEST, PeerProcess, end
+from tests.support.chaos.swarm import MANIFEST, first_peer
 from tests.support.stranger import call_raw, peer_id_in, stranger_beside
 
 SENT_BYTES = 700 << 20
 PIECE = bytes(1 << 20)
 GROWTH_BYTES_MAX = 64 << 20
-PATIENCE_SECONDS = 240.0
 # As users have it: daemons under test otherwise never collect what is garbage.
 AS_IT_COMES = {"GOGC": "100", "GOMEMLIMIT": "off"}
 LENGTH = 1 << 40
@@ -27,19 +24,6 @@ BEGINNINGS = {
     "a stream": ("Exchange.rpc_chunks", P2P.MESSAGE_MARKER + LENGTH.to_bytes(P2P.HEADER_LEN, P2P.BYTEORDER)),
     "a call": ("DHTProtocol.rpc_find", b"\x80\x80\x80\x80\x80\x20"),  # libp2p's manner
 }
-
-
-@contextmanager
-def first_peer(folder: Path) -> Iterator[PeerProcess]:
-    """A swarm's first peer, alone: program, node and daemon are processes of their own."""
-    peer = PeerProcess(folder, "bootstrap", "/ip4/127.0.0.1/tcp/0", ())
-    peer.environment |= AS_IT_COMES
-    peer.start()
-    try:
-        peer.joined()
-        yield peer
-    finally:
-        end([peer])
 
 
 class Resident:
@@ -80,11 +64,10 @@ def read_by(process: psutil.Process) -> int:
 
 @pytest.mark.system
 @pytest.mark.usefixtures("nothing_left")
-def test_seven_hundred_megabytes_of_a_message_without_end(tmp_path: Path) -> None:
+async def test_seven_hundred_megabytes_of_a_message_without_end(tmp_path: Path) -> None:
     """Who sends on, and begins again when it is hung up on, until so much of each kind has been read, fills
     neither the node's memory nor its daemon's; none is replaced, and whoever asks next is answered."""
-
-    async def scenario(peer: PeerProcess) -> None:
+    with first_peer(tmp_path / "first", **AS_IT_COMES) as peer:
         address, processes = peer.joined()["address"], (peer.node, peer.daemon)
         memory = Resident(*processes)
         async with stranger_beside(address) as p2p:
@@ -99,6 +82,3 @@ def test_seven_hundred_megabytes_of_a_message_without_end(tmp_path: Path) -> Non
         assert hello.swarm_id == MANIFEST.swarm_id
         assert (peer.node, peer.daemon) == processes
         assert max(memory.growth) < GROWTH_BYTES_MAX, [size >> 20 for size in memory.growth]
-
-    with first_peer(tmp_path / "first") as peer:
-        asyncio.run(asyncio.wait_for(scenario(peer), PATIENCE_SECONDS))

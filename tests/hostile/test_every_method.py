@@ -29,7 +29,7 @@ from dupt_swarm.node.commands import Join
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.settings import NodeSettings
-from tests.support.chaos.swarm import PeerProcess, end
+from tests.support.chaos import swarm as chaos
 from tests.support.held_loop import assert_not_held, limit_here, seconds_of
 from tests.support.loopback import LOOPBACK
 from tests.support.stranger import call_raw, stranger_beside
@@ -124,10 +124,6 @@ def everybody_is_a_member(monkeypatch) -> None:
     monkeypatch.setattr(Membership, "admits", lambda *_: True)
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 300))
-
-
 def calls_of(connection) -> dict[str, Bounds]:
     """The methods that a peer answers, but for streams."""
     served = set(connection.p2p._client.control.unary_handlers)
@@ -150,23 +146,19 @@ async def answer_of(p2p: P2P, address: str, name: str, data: bytes) -> bytes:
 
 
 @pytest.mark.usefixtures("everybody_is_a_member")
-def test_the_worst_shapes(manifest, tmp_path, identities, monkeypatch) -> None:
+async def test_the_worst_shapes(manifest, tmp_path, identities, monkeypatch) -> None:
     """None holds the event loop for long, each has a short answer or a refusal, and the peer goes on."""
-
-    async def scenario() -> None:
-        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
-            for name, bounds in calls_of(connection).items():
-                with assert_not_held(name, monkeypatch):
-                    for data in worst_shapes(bounds.request):
-                        assert len(data) <= bounds.request
-                        # Each has cost its caller: a new one comes for the next.
-                        connection.p2p.limits._accounts.clear()
-                        answer = await answer_of(p2p, address, name, data)
-                        assert len(answer) <= bounds.reply + len(ANSWERED), name
-            hello = await answer_of(p2p, address, Exchange.rpc_hello.name, b"")
-            assert hello.startswith(ANSWERED)
-
-    run(scenario)
+    async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
+        for name, bounds in calls_of(connection).items():
+            with assert_not_held(name, monkeypatch):
+                for data in worst_shapes(bounds.request):
+                    assert len(data) <= bounds.request
+                    # Each has cost its caller: a new one comes for the next.
+                    connection.p2p.limits._accounts.clear()
+                    answer = await answer_of(p2p, address, name, data)
+                    assert len(answer) <= bounds.reply + len(ANSWERED), name
+        hello = await answer_of(p2p, address, Exchange.rpc_hello.name, b"")
+        assert hello.startswith(ANSWERED)
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
@@ -183,85 +175,68 @@ def test_reading(name: str) -> None:
 
 
 @pytest.mark.usefixtures("everybody_is_a_member")
-def test_many_at_once(manifest, tmp_path, identities, monkeypatch) -> None:
+async def test_many_at_once(manifest, tmp_path, identities, monkeypatch) -> None:
     """Thirty calls at once of what takes longest hold the event loop no longer than one does."""
-
-    async def scenario() -> None:
-        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
-            for name, bounds in calls_of(connection).items():
-                data = filled(b'{"a":[', b"[],", b"[]]}", bounds.request)
-                with assert_not_held(name, monkeypatch):
-                    calls = (answer_of(p2p, address, name, data) for _ in range(AT_ONCE))
-                    await asyncio.gather(*calls)
-
-    run(scenario)
+    async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
+        for name, bounds in calls_of(connection).items():
+            data = filled(b'{"a":[', b"[],", b"[]]}", bounds.request)
+            with assert_not_held(name, monkeypatch):
+                calls = (answer_of(p2p, address, name, data) for _ in range(AT_ONCE))
+                await asyncio.gather(*calls)
 
 
-def test_what_is_too_long(manifest, tmp_path, identities) -> None:
+async def test_what_is_too_long(manifest, tmp_path, identities) -> None:
     """One byte more than a request may have is refused before anything is parsed, as long as it is sent."""
-
-    async def scenario() -> None:
-        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
-            refused = connection.p2p.refused
-            for number, (name, bounds) in enumerate(calls_of(connection).items(), 1):
-                connection.p2p.limits._accounts.clear()
-                answer = await answer_of(p2p, address, name, bytes(bounds.request + 1))
-                assert answer[0] == Refusal.TOO_LONG or b"a message of" in answer
-                assert refused == {"size": number}
-
-    run(scenario)
+    async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
+        refused = connection.p2p.refused
+        for number, (name, bounds) in enumerate(calls_of(connection).items(), 1):
+            connection.p2p.limits._accounts.clear()
+            answer = await answer_of(p2p, address, name, bytes(bounds.request + 1))
+            assert answer[0] == Refusal.TOO_LONG or b"a message of" in answer
+            assert refused == {"size": number}
 
 
-def test_what_is_for_members(manifest, tmp_path, identities) -> None:
+async def test_what_is_for_members(manifest, tmp_path, identities) -> None:
     """Who has contradicted itself is told so before its bytes are looked at."""
-
-    async def scenario() -> None:
-        async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
-            assert Deciding.rpc_report.bounds.callers is Callers.MEMBERS
-            connection.membership.expose(str(p2p.peer_id))
-            answer = await answer_of(p2p, address, Deciding.rpc_report.name, b"nonsense")
-            assert answer[0] == Refusal.NOT_ALLOWED
-            assert connection.p2p.refused == {"contradiction": 1}
-
-    run(scenario)
+    async with stranger_at_first_peer(manifest, tmp_path, identities[0]) as (connection, p2p, address):
+        assert Deciding.rpc_report.bounds.callers is Callers.MEMBERS
+        connection.membership.expose(str(p2p.peer_id))
+        answer = await answer_of(p2p, address, Deciding.rpc_report.name, b"nonsense")
+        assert answer[0] == Refusal.NOT_ALLOWED
+        assert connection.p2p.refused == {"contradiction": 1}
 
 
-def test_answers_keep_to_the_upload(manifest, tmp_path, identities) -> None:
+async def test_answers_keep_to_the_upload(manifest, tmp_path, identities) -> None:
     """However much strangers ask, of every method, no more is sent than is allowed."""
     rate, seconds = 50_000, 8.0
+    async with (
+        first_peer(manifest, tmp_path, identities[0], max_upload=float(rate)) as (connection, address),
+        stranger_beside(address) as one,
+        stranger_beside(address) as two,
+    ):
+        names = list(calls_of(connection))
+        loop = asyncio.get_running_loop()
+        began, passed, longest = loop.time(), 0, 0
 
-    async def scenario() -> None:
-        async with (
-            first_peer(manifest, tmp_path, identities[0], max_upload=float(rate)) as (connection, address),
-            stranger_beside(address) as one,
-            stranger_beside(address) as two,
-        ):
-            names = list(calls_of(connection))
-            loop = asyncio.get_running_loop()
-            began, passed, longest = loop.time(), 0, 0
+        async def ask_on(p2p: P2P, name: str, data: bytes) -> None:
+            nonlocal passed, longest
+            while loop.time() < began + seconds:
+                answer = len(await answer_of(p2p, address, name, data))
+                passed, longest = passed + answer, max(longest, answer)
+                await asyncio.sleep(0.001)
 
-            async def ask_on(p2p: P2P, name: str, data: bytes) -> None:
-                nonlocal passed, longest
-                while loop.time() < began + seconds:
-                    answer = len(await answer_of(p2p, address, name, data))
-                    passed, longest = passed + answer, max(longest, answer)
-                    await asyncio.sleep(0.001)
-
-            # Well asked for what is long, and badly, so that it is refused.
-            calls = product((one, two), names, (b"", b"\xff" * 64))
-            await asyncio.gather(*(ask_on(*call) for call in calls))
-            assert passed > rate * BURST_SECONDS, "enough was asked for"
-            assert passed <= rate * (loop.time() - began + 2 * BURST_SECONDS) + longest
-            assert connection.p2p.counts.sent >= passed
-
-    run(scenario)
+        # Well asked for what is long, and badly, so that it is refused.
+        calls = product((one, two), names, (b"", b"\xff" * 64))
+        await asyncio.gather(*(ask_on(*call) for call in calls))
+        assert passed > rate * BURST_SECONDS, "enough was asked for"
+        assert passed <= rate * (loop.time() - began + 2 * BURST_SECONDS) + longest
+        assert connection.p2p.counts.sent >= passed
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_no_node_is_replaced(tmp_path: Path) -> None:
+async def test_no_node_is_replaced(tmp_path: Path) -> None:
     """A first peer as it ships answers a stranger's hello at once beside thirty calls of each method."""
-
-    async def scenario(peer: PeerProcess) -> None:
+    with chaos.first_peer(tmp_path / "first") as peer:
         address, processes = peer.joined()["address"], (peer.node, peer.daemon)
         async with stranger_beside(address) as p2p, stranger_beside(address) as other:
             for name, bounds in BOUNDS.items():
@@ -271,10 +246,3 @@ def test_no_node_is_replaced(tmp_path: Path) -> None:
                 hello = await asyncio.wait_for(answer_of(other, address, Exchange.rpc_hello.name, b""), 10)
                 assert hello.startswith(ANSWERED), name
         assert (peer.node, peer.daemon) == processes
-
-    peer = PeerProcess(tmp_path / "first", "bootstrap", "/ip4/127.0.0.1/tcp/0", ())
-    peer.start()
-    try:
-        asyncio.run(asyncio.wait_for(scenario(peer), 240))
-    finally:
-        end([peer])

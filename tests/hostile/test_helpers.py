@@ -1,6 +1,5 @@
 """Peers that are asked to dial back, and lie."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -19,23 +18,19 @@ VICTIM = "8.8.8.8"
 DIALLED, UNDIALLED = "", "connection refused"
 
 
-def test_one_that_has_a_node_replaced(stations, tmp_path) -> None:
+async def test_one_that_has_a_node_replaced(stations, tmp_path) -> None:
     """Neither a known peer that lies, nor one of two initial ones, makes anybody doubt what was found out."""
-
-    async def scenario() -> None:
-        async with stations(1) as [peer], stranger_beside(peer.address) as liar:
-            helper = await answer_always(liar, UNDIALLED)
-            await DialBack(peer.p2p, list).start()
-            for initial, known in [((peer.address,), (helper,)), ((peer.address, helper), ())]:
-                settings = NodeSettings("oracle", initial_peers=initial, host_maddrs=EVERYWHERE)
-                p2p = await start_daemon(settings, tmp_path)
-                try:
-                    assert await is_outdated(Started(p2p, "direct"), settings, known) is False
-                    assert await is_outdated(Started(p2p, "client"), settings, known) is False
-                finally:
-                    await p2p.shutdown()
-
-    run(scenario)
+    async with stations(1) as [peer], stranger_beside(peer.address) as liar:
+        helper = await answer_always(liar, UNDIALLED)
+        await DialBack(peer.p2p, list).start()
+        for initial, known in [((peer.address,), (helper,)), ((peer.address, helper), ())]:
+            settings = NodeSettings("oracle", initial_peers=initial, host_maddrs=EVERYWHERE)
+            p2p = await start_daemon(settings, tmp_path)
+            try:
+                assert await is_outdated(Started(p2p, "direct"), settings, known) is False
+                assert await is_outdated(Started(p2p, "client"), settings, known) is False
+            finally:
+                await p2p.shutdown()
 
 
 async def answer_always(p2p: P2P, reason: str) -> str:
@@ -64,44 +59,30 @@ async def verdict(folder: Path, *helpers: str, known: tuple[str, ...] = ()) -> V
         await p2p.shutdown()
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
 @pytest.mark.parametrize("known", [False, True], ids=["initial peers", "peers met before"])
-def test_one_that_says_nobody_can_dial(stations, tmp_path, known: bool) -> None:
+async def test_one_that_says_nobody_can_dial(stations, tmp_path, known: bool) -> None:
     """A liar among three sends nobody to the relays; two of them may be peers met before."""
-
-    async def scenario() -> None:
-        async with stations(2) as peers, stranger_beside(peers[0].address) as p2p:
-            for peer in peers:
-                await DialBack(peer.p2p, list).start()
-            liar, honest = await answer_always(p2p, UNDIALLED), tuple(peer.address for peer in peers)
-            found = await (
-                verdict(tmp_path, liar, known=honest) if known else verdict(tmp_path, liar, *honest)
-            )
-            assert (found.kind, found.announced) == ("local", ())
-
-    run(scenario)
-
-
-def test_one_that_says_everybody_can_dial(stations, tmp_path) -> None:
-    """A liar among three makes nobody believe that it can be dialled, nor announce an address of another."""
-
-    async def scenario() -> None:
-        async with (
-            stations(1) as [peer],
-            stranger_beside(peer.address) as liar,
-            stranger_beside(peer.address) as other,
-        ):
-            # Those two cannot dial: as when a router is between.
-            helpers = [await answer_always(liar, DIALLED)]
-            helpers += [await answer_always(other, UNDIALLED)]
-            found = await verdict(tmp_path, *helpers)
-            assert (found.kind, found.announced) == ("client", ())
+    async with stations(2) as peers, stranger_beside(peers[0].address) as p2p:
+        for peer in peers:
             await DialBack(peer.p2p, list).start()
-            found = await verdict(tmp_path, *helpers, peer.address)
-            # Most could dial, and the address that the liar claims to have seen is announced by nobody.
-            assert (found.kind, found.announced) == ("local", ())
+        liar, honest = await answer_always(p2p, UNDIALLED), tuple(peer.address for peer in peers)
+        found = await (verdict(tmp_path, liar, known=honest) if known else verdict(tmp_path, liar, *honest))
+        assert (found.kind, found.announced) == ("local", ())
 
-    run(scenario)
+
+async def test_one_that_says_everybody_can_dial(stations, tmp_path) -> None:
+    """A liar among three makes nobody believe that it can be dialled, nor announce an address of another."""
+    async with (
+        stations(1) as [peer],
+        stranger_beside(peer.address) as liar,
+        stranger_beside(peer.address) as other,
+    ):
+        # Those two cannot dial: as when a router is between.
+        helpers = [await answer_always(liar, DIALLED)]
+        helpers += [await answer_always(other, UNDIALLED)]
+        found = await verdict(tmp_path, *helpers)
+        assert (found.kind, found.announced) == ("client", ())
+        await DialBack(peer.p2p, list).start()
+        found = await verdict(tmp_path, *helpers, peer.address)
+        # Most could dial, and the address that the liar claims to have seen is announced by nobody.
+        assert (found.kind, found.announced) == ("local", ())

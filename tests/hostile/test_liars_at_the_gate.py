@@ -78,10 +78,6 @@ async def lie(p2p: P2P, answer: Answer) -> str:
     return str((await p2p.get_visible_maddrs())[0])
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch) -> None:
     method = Exchange.rpc_hello
@@ -90,63 +86,51 @@ def _soon(monkeypatch) -> None:
 
 @pytest.mark.parametrize("kind", LIES)
 @pytest.mark.parametrize("named", [True, False], ids=["the swarm is named", "it is not"])
-def test_one_initial_peer_lies(stations, caplog, kind: str, named: bool) -> None:
+async def test_one_initial_peer_lies(stations, caplog, kind: str, named: bool) -> None:
     """The first of three initial peers does; who joins gets manifest and tokenizer from the others."""
-
-    async def scenario() -> None:
-        async with stations(3) as peers, stranger_beside(*(peer.address for peer in peers)) as liar:
-            me, *honest = peers
-            for peer in honest:
-                exchange = Exchange(peer.p2p)
-                exchange.publish(HONEST, [BLOB])
-                await exchange.start()
-            addresses = [await lie(liar, LIES[kind]), *(peer.address for peer in honest)]
-            for address in addresses:
-                await connect(me.p2p, [address])
-            expected = NodeSettings("oracle", swarm_id=MANIFEST.swarm_id if named else "")
-            exchange = Exchange(me.p2p)
-            handshake = await introduce(exchange, expected, addresses)
-            assert handshake.manifest == MANIFEST
-            assert await get_tokenizer(exchange, expected, handshake) == TOKENIZER
-            if "another manifest" in kind:
-                assert handshake.share(addresses) == addresses[1:]
-                assert f"{liar.peer_id} is left out" in caplog.text
-
-    with caplog.at_level(logging.WARNING, "dupt_swarm"):
-        run(scenario)
-
-
-def test_one_of_two_lies(stations) -> None:
-    """Nothing says which of the two is right: the error names both, and how to say it."""
-
-    async def scenario() -> None:
-        async with stations(2) as [me, honest], stranger_beside(me.address, honest.address) as liar:
-            exchange = Exchange(honest.p2p)
+    caplog.set_level(logging.WARNING, "dupt_swarm")
+    async with stations(3) as peers, stranger_beside(*(peer.address for peer in peers)) as liar:
+        me, *honest = peers
+        for peer in honest:
+            exchange = Exchange(peer.p2p)
             exchange.publish(HONEST, [BLOB])
             await exchange.start()
-            addresses = [await lie(liar, LIES["another manifest"]), honest.address]
-            await connect(me.p2p, addresses)
-            with pytest.raises(ManifestError, match=r"different swarms.*say which one") as caught:
-                await introduce(Exchange(me.p2p), NodeSettings("oracle"), addresses)
-            assert str(liar.peer_id) in str(caught.value) and OTHER.swarm_id in str(caught.value)
-            assert caught.value.settings == ("swarm_id", "initial_peers")
-            named = NodeSettings("oracle", swarm_id=MANIFEST.swarm_id)
-            assert (await introduce(Exchange(me.p2p), named, addresses)).manifest == MANIFEST
+        addresses = [await lie(liar, LIES[kind]), *(peer.address for peer in honest)]
+        for address in addresses:
+            await connect(me.p2p, [address])
+        expected = NodeSettings("oracle", swarm_id=MANIFEST.swarm_id if named else "")
+        exchange = Exchange(me.p2p)
+        handshake = await introduce(exchange, expected, addresses)
+        assert handshake.manifest == MANIFEST
+        assert await get_tokenizer(exchange, expected, handshake) == TOKENIZER
+        if "another manifest" in kind:
+            assert handshake.share(addresses) == addresses[1:]
+            assert f"{liar.peer_id} is left out" in caplog.text
 
-    run(scenario)
+
+async def test_one_of_two_lies(stations) -> None:
+    """Nothing says which of the two is right: the error names both, and how to say it."""
+    async with stations(2) as [me, honest], stranger_beside(me.address, honest.address) as liar:
+        exchange = Exchange(honest.p2p)
+        exchange.publish(HONEST, [BLOB])
+        await exchange.start()
+        addresses = [await lie(liar, LIES["another manifest"]), honest.address]
+        await connect(me.p2p, addresses)
+        with pytest.raises(ManifestError, match=r"different swarms.*say which one") as caught:
+            await introduce(Exchange(me.p2p), NodeSettings("oracle"), addresses)
+        assert str(liar.peer_id) in str(caught.value) and OTHER.swarm_id in str(caught.value)
+        assert caught.value.settings == ("swarm_id", "initial_peers")
+        named = NodeSettings("oracle", swarm_id=MANIFEST.swarm_id)
+        assert (await introduce(Exchange(me.p2p), named, addresses)).manifest == MANIFEST
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_an_oracle_joins_beside_a_liar(tmp_path) -> None:
+async def test_an_oracle_joins_beside_a_liar(tmp_path) -> None:
     """With a liar named first and the swarm's id given, an oracle joins the swarm that it wants."""
     parameters = [torch.zeros(20, 5)]
-
-    async def scenario() -> None:
-        with Swarm.create(MANIFEST, TOKENIZER, parameters, tmp_path / "f", settings("bootstrap")) as first:
-            async with stranger_beside(*first.addresses) as p2p:
-                initial = (await lie(p2p, LIES["another manifest"]), *first.addresses)
-                named = dataclasses.replace(settings(), swarm_id=MANIFEST.swarm_id)
-                with await asyncio.to_thread(Swarm.join, initial, tmp_path / "o", named) as oracle:
-                    assert oracle.state.digest == first.state.digest
-
-    run(scenario)
+    with Swarm.create(MANIFEST, TOKENIZER, parameters, tmp_path / "f", settings("bootstrap")) as first:
+        async with stranger_beside(*first.addresses) as p2p:
+            initial = (await lie(p2p, LIES["another manifest"]), *first.addresses)
+            named = dataclasses.replace(settings(), swarm_id=MANIFEST.swarm_id)
+            with await asyncio.to_thread(Swarm.join, initial, tmp_path / "o", named) as oracle:
+                assert oracle.state.digest == first.state.digest

@@ -23,10 +23,6 @@ OTHER = bytes(range(1, 256)) * 6000
 LARGE = offered_blob(bytes(NAME.most + 1))
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 90))
-
-
 class OtherBytes(Exchange):
     """Has the right index, and sends bytes of its own."""
 
@@ -70,36 +66,32 @@ async def begin(kind: type[Exchange], station, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [OtherBytes, OtherLengths, Endless, SilentDonor, ForgetfulDonor, OtherFile])
-def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) -> None:
+async def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) -> None:
     """Alone it gives nothing, not even half a file; an honest donor then gives all."""
     monkeypatch.setattr(download_module, "CHUNK_SECONDS", 2.0)
     monkeypatch.setattr(offered_module, "RETRY_SECONDS", (0.1,))
     theirs, mine = tmp_path / "theirs", tmp_path / "mine"
     theirs.mkdir()
     (theirs / NAME.digest).write_bytes(SHARD)
-
-    async def scenario() -> None:
-        async with stations(3) as [liar, honest, joiner]:
-            for donor in (liar, honest):
-                await connect(joiner.p2p, [donor.address])
-            await begin(kind, liar, theirs)
-            await begin(Exchange, honest, theirs)
-            donors = [str(liar.p2p.peer_id)]
-            told: list[object] = []
-            async with fetching(joiner, mine, donors, told.append) as files:
-                files.want([NAME])
-                while not told:
-                    await asyncio.sleep(0.05)
-                assert isinstance(told[0], OfferedMissing)
-                assert [*mine.iterdir()] == []
-                donors.append(str(honest.p2p.peer_id))
-                while not (mine / NAME.digest).exists():
-                    await asyncio.sleep(0.05)
-            assert (mine / NAME.digest).read_bytes() == SHARD
-            assert [path.name for path in mine.iterdir()] == [NAME.digest]
-            assert (str(liar.p2p.peer_id) in files._exchange._backoff) == (kind is not ForgetfulDonor)
-
-    run(scenario)
+    async with stations(3) as [liar, honest, joiner]:
+        for donor in (liar, honest):
+            await connect(joiner.p2p, [donor.address])
+        await begin(kind, liar, theirs)
+        await begin(Exchange, honest, theirs)
+        donors = [str(liar.p2p.peer_id)]
+        told: list[object] = []
+        async with fetching(joiner, mine, donors, told.append) as files:
+            files.want([NAME])
+            while not told:
+                await asyncio.sleep(0.05)
+            assert isinstance(told[0], OfferedMissing)
+            assert [*mine.iterdir()] == []
+            donors.append(str(honest.p2p.peer_id))
+            while not (mine / NAME.digest).exists():
+                await asyncio.sleep(0.05)
+        assert (mine / NAME.digest).read_bytes() == SHARD
+        assert [path.name for path in mine.iterdir()] == [NAME.digest]
+        assert (str(liar.p2p.peer_id) in files._exchange._backoff) == (kind is not ForgetfulDonor)
 
 
 @pytest.mark.parametrize(
@@ -112,23 +104,19 @@ def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, kind) ->
     ],
     ids=["too large", "something else", "two sections", "no section"],
 )
-def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, blob, reason) -> None:
+async def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypatch, blob, reason) -> None:
     """An organiser can put any digest onto the list: it is not even fetched."""
     monkeypatch.setattr(offered_module, "RETRY_SECONDS", (0.1,))
+    async with stations(2) as [donor, joiner]:
+        await connect(joiner.p2p, [donor.address])
 
-    async def scenario() -> None:
-        async with stations(2) as [donor, joiner]:
-            await connect(joiner.p2p, [donor.address])
-
-            serving = Exchange(donor.p2p)
-            serving.publish(hello(), [blob])
-            await serving.start()
-            told: list[object] = []
-            async with fetching(joiner, tmp_path / "mine", [str(donor.p2p.peer_id)], told.append) as files:
-                files.want([OfferedName(blob.digest, NAME.most)])
-                while not told:
-                    await asyncio.sleep(0.05)
-            assert told[0] == OfferedMissing(reason)
-            assert [*(tmp_path / "mine").iterdir()] == []
-
-    run(scenario)
+        serving = Exchange(donor.p2p)
+        serving.publish(hello(), [blob])
+        await serving.start()
+        told: list[object] = []
+        async with fetching(joiner, tmp_path / "mine", [str(donor.p2p.peer_id)], told.append) as files:
+            files.want([OfferedName(blob.digest, NAME.most)])
+            while not told:
+                await asyncio.sleep(0.05)
+        assert told[0] == OfferedMissing(reason)
+        assert [*(tmp_path / "mine").iterdir()] == []

@@ -134,27 +134,23 @@ async def open_oracles(manifest: Manifest, peers: list[Any]) -> list[Oracle]:
     return oracles
 
 
-def test_phantom_companions(stations, make_manifest) -> None:
+async def test_phantom_companions(stations, make_manifest) -> None:
     """Two phantoms with fresh records cost two oracles three rounds' patience, and no more than that."""
     manifest, keys = manifest_of(make_manifest), [fresh_key() for _ in range(2)]
-
-    async def scenario() -> None:
-        async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
-            oracles = await open_oracles(manifest, peers)
-            rounds = [await end_round(oracles, p2p, keys) for _ in range(ROUNDS)]
-            assert all(ended == {frozenset(peer.peer_id for peer in peers)} for _, ended in rounds)
-            seconds = [each for each, _ in rounds]
-            assert {id_of(key) for key in keys} <= {peer.peer_id for peer in oracles[0].member.view.peers}
-            assert all(each >= PATIENCE for each in seconds[:TOLERATED])
-            assert all(each < PATIENCE for each in seconds[TOLERATED:])
-            for each in peers:
-                assert each.p2p.refused["absent"] == 2 * (ROUNDS - TOLERATED)
-
-    asyncio.run(asyncio.wait_for(scenario(), 120))
+    async with stations(2, manifest) as peers, stranger_beside(peers[0].address) as p2p:
+        oracles = await open_oracles(manifest, peers)
+        rounds = [await end_round(oracles, p2p, keys) for _ in range(ROUNDS)]
+        assert all(ended == {frozenset(peer.peer_id for peer in peers)} for _, ended in rounds)
+        seconds = [each for each, _ in rounds]
+        assert {id_of(key) for key in keys} <= {peer.peer_id for peer in oracles[0].member.view.peers}
+        assert all(each >= PATIENCE for each in seconds[:TOLERATED])
+        assert all(each < PATIENCE for each in seconds[TOLERATED:])
+        for each in peers:
+            assert each.p2p.refused["absent"] == 2 * (ROUNDS - TOLERATED)
 
 
 @pytest.mark.system
-def test_members_that_bring_nothing(stations, make_manifest, identities) -> None:
+async def test_members_that_bring_nothing(stations, make_manifest, identities) -> None:
     """They come with promises, and give contributions to nobody: three rounds take longer, and no more."""
     manifest = manifest_of(make_manifest)
     keys = [load_identity(path) for path in identities[2:]]
@@ -172,20 +168,17 @@ def test_members_that_bring_nothing(stations, make_manifest, identities) -> None
                     await p2p.call(oracle.peer.peer_id, Deciding.rpc_report, report)
             await asyncio.sleep(0.05)
 
-    async def scenario() -> None:
-        async with AsyncExitStack() as stack:
-            peers = await stack.enter_async_context(stations(2, manifest))
-            addresses = [peer.address for peer in peers]
-            oracles = await open_oracles(manifest, peers)
-            for path, key in zip(identities[2:], keys, strict=True):
-                one_of_ours = stranger_beside(*addresses, identity=path, kind=GuardedP2P)
-                p2p: Any = await stack.enter_async_context(one_of_ours)
-                await stack.enter_async_context(background(come(p2p, key, oracles)))
-            rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]
-            honest = frozenset(peer.peer_id for peer in peers)
-            assert all(ended == {honest} for _, ended in rounds)
-            patient = [seconds for seconds, _ in rounds if seconds >= COLLECTING_RATIO * EXCHANGE]
-            assert 1 <= len(patient) <= TOLERATED
-            assert all(seconds < COLLECTING_RATIO * EXCHANGE for seconds, _ in rounds[-2:])
-
-    asyncio.run(asyncio.wait_for(scenario(), 180))
+    async with AsyncExitStack() as stack:
+        peers = await stack.enter_async_context(stations(2, manifest))
+        addresses = [peer.address for peer in peers]
+        oracles = await open_oracles(manifest, peers)
+        for path, key in zip(identities[2:], keys, strict=True):
+            one_of_ours = stranger_beside(*addresses, identity=path, kind=GuardedP2P)
+            p2p: Any = await stack.enter_async_context(one_of_ours)
+            await stack.enter_async_context(background(come(p2p, key, oracles)))
+        rounds = [await end_round(oracles, p2p, keys) for _ in range(TOLERATED + 3)]
+        honest = frozenset(peer.peer_id for peer in peers)
+        assert all(ended == {honest} for _, ended in rounds)
+        patient = [seconds for seconds, _ in rounds if seconds >= COLLECTING_RATIO * EXCHANGE]
+        assert 1 <= len(patient) <= TOLERATED
+        assert all(seconds < COLLECTING_RATIO * EXCHANGE for seconds, _ in rounds[-2:])

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
@@ -56,10 +56,6 @@ LATEST = (1 << 62) - 1
 @pytest.fixture
 def manifest(make_manifest):
     return make_manifest(rounds={"matchmaking_seconds": 1, "chunk_seconds": 1, "allreduce_seconds": 8})
-
-
-def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 50))
 
 
 @asynccontextmanager
@@ -149,41 +145,33 @@ def requests_of(
     }
 
 
-def test_a_member_that_sends_nonsense(stations, manifest, identities) -> None:
+async def test_a_member_that_sends_nonsense(stations, manifest, identities) -> None:
     """It is answered with an error, comes onto no roll, and the others leave their state without it."""
     key, other = load_identity(identities[3]), load_identity(identities[2])
-
-    async def scenario() -> None:
-        async with (
-            deciding(stations, manifest) as (peers, state),
-            stranger_beside(*(each.station.address for each in peers), identity=identities[3]) as p2p,
-        ):
-            for name, request in requests_of(manifest.swarm_id, state.digest, key, other).items():
-                for each in peers:
-                    each.station.p2p.limits._accounts.clear()  # a new one comes for the next
-                    reply = await call_raw(p2p, each.station.address, Deciding.rpc_report.name, request)
-                    assert reply[0] == Refusal.MALFORMED, name
-            assert_left(peers, await end(peers))
-
-    run(scenario)
+    async with (
+        deciding(stations, manifest) as (peers, state),
+        stranger_beside(*(each.station.address for each in peers), identity=identities[3]) as p2p,
+    ):
+        for name, request in requests_of(manifest.swarm_id, state.digest, key, other).items():
+            for each in peers:
+                each.station.p2p.limits._accounts.clear()  # a new one comes for the next
+                reply = await call_raw(p2p, each.station.address, Deciding.rpc_report.name, request)
+                assert reply[0] == Refusal.MALFORMED, name
+        assert_left(peers, await end(peers))
 
 
-def test_a_state_that_nobody_knows(stations, manifest, identities) -> None:
+async def test_a_state_that_nobody_knows(stations, manifest, identities) -> None:
     """Whoever reports how it leaves one is told so, and nothing is kept of it."""
     key = load_identity(identities[3])
-
-    async def scenario() -> None:
-        async with (
-            deciding(stations, manifest) as (peers, _),
-            stranger_beside(peers[0].station.address, identity=identities[3]) as p2p,
-        ):
-            promise = said(manifest.swarm_id, key, Promise(id_of(key), OTHER, 0))
-            request = ReportMessage(state=OTHER, promise=as_text(promise.signed)).pack()
-            reply = await call_raw(p2p, peers[0].station.address, Deciding.rpc_report.name, request)
-            assert reply[0] == Refusal.NOT_HELD
-            assert peers[0].deciding.desk_of(OTHER) is None
-
-    run(scenario)
+    async with (
+        deciding(stations, manifest) as (peers, _),
+        stranger_beside(peers[0].station.address, identity=identities[3]) as p2p,
+    ):
+        promise = said(manifest.swarm_id, key, Promise(id_of(key), OTHER, 0))
+        request = ReportMessage(state=OTHER, promise=as_text(promise.signed)).pack()
+        reply = await call_raw(p2p, peers[0].station.address, Deciding.rpc_report.name, request)
+        assert reply[0] == Refusal.NOT_HELD
+        assert peers[0].deciding.desk_of(OTHER) is None
 
 
 class Liar:
@@ -252,7 +240,7 @@ KINDS = list(Liar("swarm-1", next(iter(keys_by_id(1).values())), [], STATE).answ
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hostile_coordinator(stations, manifest, identities, kind: str) -> None:
+async def test_a_hostile_coordinator(stations, manifest, identities, kind: str) -> None:
     """Whose turn it is, and who answers what cannot be, is passed over: the others are a quorum.
 
     It answers at once, and they report to it no more often for that.
@@ -265,21 +253,17 @@ def test_a_hostile_coordinator(stations, manifest, identities, kind: str) -> Non
         for each in count()
         if coordinator_of(electorate, _digest(manifest, electorate, each), 0) == id_of(key)
     )
-
-    async def scenario() -> None:
-        async with (
-            deciding(stations, manifest, electorate, tokens) as (peers, state),
-            stranger_beside(*(each.station.address for each in peers), identity=identities[3]) as p2p,
-        ):
-            answer = Liar(manifest.swarm_id, key, honest, state.digest).answers[kind]
-            await answer_reports(p2p, manifest.swarm_id, answer, asked)
-            began = time.monotonic()
-            assert_left(peers, await end(peers))
-            assert set(asked) == {*honest}
-            again = AGAIN_AT_ONCE + AGAIN_PER_SECOND * (time.monotonic() - began)
-            assert len(asked) <= len(honest) * (again + 20), "its answers keep them busy"
-
-    run(scenario)
+    async with (
+        deciding(stations, manifest, electorate, tokens) as (peers, state),
+        stranger_beside(*(each.station.address for each in peers), identity=identities[3]) as p2p,
+    ):
+        answer = Liar(manifest.swarm_id, key, honest, state.digest).answers[kind]
+        await answer_reports(p2p, manifest.swarm_id, answer, asked)
+        began = time.monotonic()
+        assert_left(peers, await end(peers))
+        assert set(asked) == {*honest}
+        again = AGAIN_AT_ONCE + AGAIN_PER_SECOND * (time.monotonic() - began)
+        assert len(asked) <= len(honest) * (again + 20), "its answers keep them busy"
 
 
 def _digest(manifest: Manifest, electorate: Electorate, tokens: int) -> str:
@@ -299,49 +283,41 @@ async def answer_reports(
     await answer_raw(p2p, Deciding.rpc_report.name, report)
 
 
-def test_a_contribution_that_is_said_to_be_too_heavy(stations, manifest) -> None:
+async def test_a_contribution_that_is_said_to_be_too_heavy(stations, manifest) -> None:
     """A member cannot say that it stands for more tokens than a round may have of one."""
-
-    async def scenario() -> None:
-        async with deciding(stations, manifest, honest=3) as (peers, state):
-            liar, limit = peers[2], manifest.weight_limit(state.round)
-            work = [asyncio.create_task(each.end(values(1), 10)) for each in peers[:2]]
-            work.append(asyncio.create_task(liar.end(values(2), 1 << 61)))
-            ended = await asyncio.gather(*work[:2])
-            work[2].cancel()
-            for each in ended:
-                assert each.computed is not None
-                assert each.computed.after.swarm_tokens - state.swarm_tokens <= 3 * limit
-
-    run(scenario)
+    async with deciding(stations, manifest, honest=3) as (peers, state):
+        liar, limit = peers[2], manifest.weight_limit(state.round)
+        work = [asyncio.create_task(each.end(values(1), 10)) for each in peers[:2]]
+        work.append(asyncio.create_task(liar.end(values(2), 1 << 61)))
+        ended = await asyncio.gather(*work[:2])
+        work[2].cancel()
+        for each in ended:
+            assert each.computed is not None
+            assert each.computed.after.swarm_tokens - state.swarm_tokens <= 3 * limit
 
 
-def test_a_report_full_of_words(stations, manifest, identities, monkeypatch) -> None:
+async def test_a_report_full_of_words(stations, manifest, identities, monkeypatch) -> None:
     """As long as it may be, each signature valid and new: it does not hold the event loop for long."""
     key, leavers = load_identity(identities[3]), keys_by_id(500)
-
-    async def scenario() -> None:
-        async with (
-            deciding(stations, manifest) as (peers, state),
-            stranger_beside(peers[0].station.address, identity=identities[3]) as p2p,
-        ):
-            swarm, digest = manifest.swarm_id, state.digest
-            refused = tuple(f"{number:064x}" for number in range(6))
-            words = {
-                peer: Promise(peer, digest, 0, Brought(peer, digest, 1), None, refused, leaves=True)
-                for peer in leavers
-            }
-            leaves = tuple(Report(said(swarm, each, words[peer])) for peer, each in leavers.items())  # type: ignore[arg-type]
-            promise = said(swarm, key, Promise(id_of(key), digest, 0))
-            each = len(ReportMessage.of(Report(promise, leaves=leaves)).pack()) / len(leaves)  # type: ignore[arg-type]
-            some = leaves[: int(0.98 * REPORT_BYTES_MAX / each)]
-            request = ReportMessage.of(Report(promise, leaves=some)).pack()  # type: ignore[arg-type]
-            assert 0.9 * REPORT_BYTES_MAX < len(request) <= REPORT_BYTES_MAX
-            with assert_not_held("Deciding.rpc_report", monkeypatch):
-                reply = await call_raw(p2p, peers[0].station.address, Deciding.rpc_report.name, request)
-            assert reply[:1] == ANSWERED
-
-    run(scenario)
+    async with (
+        deciding(stations, manifest) as (peers, state),
+        stranger_beside(peers[0].station.address, identity=identities[3]) as p2p,
+    ):
+        swarm, digest = manifest.swarm_id, state.digest
+        refused = tuple(f"{number:064x}" for number in range(6))
+        words = {
+            peer: Promise(peer, digest, 0, Brought(peer, digest, 1), None, refused, leaves=True)
+            for peer in leavers
+        }
+        leaves = tuple(Report(said(swarm, each, words[peer])) for peer, each in leavers.items())  # type: ignore[arg-type]
+        promise = said(swarm, key, Promise(id_of(key), digest, 0))
+        each = len(ReportMessage.of(Report(promise, leaves=leaves)).pack()) / len(leaves)  # type: ignore[arg-type]
+        some = leaves[: int(0.98 * REPORT_BYTES_MAX / each)]
+        request = ReportMessage.of(Report(promise, leaves=some)).pack()  # type: ignore[arg-type]
+        assert 0.9 * REPORT_BYTES_MAX < len(request) <= REPORT_BYTES_MAX
+        with assert_not_held("Deciding.rpc_report", monkeypatch):
+            reply = await call_raw(p2p, peers[0].station.address, Deciding.rpc_report.name, request)
+        assert reply[:1] == ANSWERED
 
 
 MEMBERS = [f"{number}" * 46 for number in range(1, 4)]

@@ -18,7 +18,6 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.node.record import RecordUpdate
-from tests.hostile.test_eclipse import run
 from tests.support.signed_records import fresh_keys, members_at, tell_record, write_identity
 from tests.support.stranger import answer_raw, stranger_beside
 
@@ -78,7 +77,7 @@ async def all_hear(members: list[Membership], number: int) -> float:
     return asyncio.get_running_loop().time() - began
 
 
-def test_seven_peers_that_are_surrounded(stations, make_manifest, all_identities, monkeypatch) -> None:
+async def test_seven_peers_that_are_surrounded(stations, make_manifest, all_identities, monkeypatch) -> None:
     """Each tells two of fourteen, mostly liars, and asks one at a time; yet all seven hear of one another,
     whatever is new, again and again."""
     monkeypatch.setattr(gossip, "ALL_MAX", 2)
@@ -86,18 +85,14 @@ def test_seven_peers_that_are_surrounded(stations, make_manifest, all_identities
     monkeypatch.setattr(gossip, "PASSED_ON", 2)
     monkeypatch.setattr(gossip, "PULL_SECONDS", 0.3)
     manifest = make_manifest()
-
-    async def scenario() -> None:
-        async with (
-            stations(HONEST, manifest) as peers,
-            members_at(peers, manifest) as members,
-            surrounding(peers, manifest, all_identities[:HOSTILE]),
-            AsyncExitStack() as asking,
-        ):
-            assert all(len(rounds_seen_by(member)) == HOSTILE for member in members)
-            for member in members:
-                await asking.enter_async_context(background(member.gossip.pull_forever()))
-            for number in range(3):
-                await all_hear(members, number)
-
-    run(scenario)
+    async with (
+        stations(HONEST, manifest) as peers,
+        members_at(peers, manifest) as members,
+        surrounding(peers, manifest, all_identities[:HOSTILE]),
+        AsyncExitStack() as asking,
+    ):
+        assert all(len(rounds_seen_by(member)) == HOSTILE for member in members)
+        for member in members:
+            await asking.enter_async_context(background(member.gossip.pull_forever()))
+        for number in range(3):
+            await all_hear(members, number)

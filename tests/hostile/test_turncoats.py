@@ -36,7 +36,6 @@ from tests.support.turncoats.camp import (
     Stations,
     camps_of,
     ids,
-    run,
     until,
 )
 from tests.support.turncoats.cluster import ROUNDS_MAX, Betrayed
@@ -132,59 +131,47 @@ async def never(_: ReplicaState) -> bool:
 
 
 @pytest.mark.parametrize("how", [telling.ANOTHER_STATE, telling.ACCEPTS_NOTHING, telling.REFUSES])
-def test_a_member_whose_word_is_missing(camps: Camps, how: str) -> None:
+async def test_a_member_whose_word_is_missing(camps: Camps, how: str) -> None:
     """It accepts nothing, or a state that nobody has computed, or refuses all: the others are enough, in the
     first ballot, with everybody's contribution."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            liar = camp.coordinator(1)
-            camp.order(how, liar)
-            camp.judge_late(lambda: camp.orders.done)
-            link = await camp.battle()
-            assert camp.orders.done
-            assert (link.ballot, link.choice.weak) == (0, False)
-            assert set(link.counted) == ids(*camp.peers) and liar.peer_id not in link.makers
-            assert not camp.exposed
-
-    run(scenario())
+    async with camps(4) as camp:
+        liar = camp.coordinator(1)
+        camp.order(how, liar)
+        camp.judge_late(lambda: camp.orders.done)
+        link = await camp.battle()
+        assert camp.orders.done
+        assert (link.ballot, link.choice.weak) == (0, False)
+        assert set(link.counted) == ids(*camp.peers) and liar.peer_id not in link.makers
+        assert not camp.exposed
 
 
-def test_a_member_that_invents_what_binds(camps: Camps) -> None:
+async def test_a_member_that_invents_what_binds(camps: Camps) -> None:
     """After a ballot that came to nothing it says that it has accepted something in it which nobody had
     proposed: that binds nobody, and the others decide without its word."""
-
-    async def scenario() -> None:
-        async with camps(5) as camp:
-            first, liar = camp.coordinator(), camp.coordinator(2)
-            camp.order(telling.INVENTS, liar)
-            camp.orders.attacks[first.peer_id] = coordinating.SILENT
-            link = await camp.battle()
-            assert camp.orders.done > 1
-            assert link.ballot > 0 and not link.choice.weak
-            assert set(link.counted) >= ids(*camp.honest)
-            assert not camp.exposed
-
-    run(scenario())
+    async with camps(5) as camp:
+        first, liar = camp.coordinator(), camp.coordinator(2)
+        camp.order(telling.INVENTS, liar)
+        camp.orders.attacks[first.peer_id] = coordinating.SILENT
+        link = await camp.battle()
+        assert camp.orders.done > 1
+        assert link.ballot > 0 and not link.choice.weak
+        assert set(link.counted) >= ids(*camp.honest)
+        assert not camp.exposed
 
 
 @pytest.mark.parametrize("how", [telling.TWO_STATES, telling.LEAVES_AND_STAYS, telling.LATER_BALLOTS])
-def test_a_member_that_contradicts_itself(camps: Camps, how: str) -> None:
+async def test_a_member_that_contradicts_itself(camps: Camps, how: str) -> None:
     """It accepts twice, goes on after its last word, or promises for a far ballot and accepts in the first:
     no round is lost, and it is found out, and nobody else."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            liar = camp.coordinator(1)
-            camp.order(how, liar)
-            camp.judge_late(lambda: camp.exposed)
-            for _ in range(2):
-                link = await camp.battle()
-                assert (link.ballot, link.choice.weak) == (0, False)
-                assert set(link.counted) >= ids(*camp.honest)
-            assert camp.exposed == ids(liar)
-
-    run(scenario())
+    async with camps(4) as camp:
+        liar = camp.coordinator(1)
+        camp.order(how, liar)
+        camp.judge_late(lambda: camp.exposed)
+        for _ in range(2):
+            link = await camp.battle()
+            assert (link.ballot, link.choice.weak) == (0, False)
+            assert set(link.counted) >= ids(*camp.honest)
+        assert camp.exposed == ids(liar)
 
 
 @pytest.mark.parametrize(
@@ -197,190 +184,154 @@ def test_a_member_that_contradicts_itself(camps: Camps, how: str) -> None:
         coordinating.WEAK_LINK,
     ],
 )
-def test_a_coordinator_that_leads_nowhere(camps: Camps, how: str) -> None:
+async def test_a_coordinator_that_leads_nowhere(camps: Camps, how: str) -> None:
     """It is silent, stalls, proposes its own contribution alone or shows a link that it alone has made, a
     weak one too: the round ends all the same, with what all the others bring, and so does the next one."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            liar = camp.coordinator()
-            camp.order(how, liar)
-            link = await camp.battle()
-            assert camp.orders.done
-            assert not link.choice.weak
-            assert set(link.counted) >= ids(*camp.honest)
-            camp.order("", liar)
-            link = await camp.battle()
-            assert set(link.counted) >= ids(*camp.honest)
-            assert not camp.exposed
-
-    run(scenario())
+    async with camps(4) as camp:
+        liar = camp.coordinator()
+        camp.order(how, liar)
+        link = await camp.battle()
+        assert camp.orders.done
+        assert not link.choice.weak
+        assert set(link.counted) >= ids(*camp.honest)
+        camp.order("", liar)
+        link = await camp.battle()
+        assert set(link.counted) >= ids(*camp.honest)
+        assert not camp.exposed
 
 
-def test_a_coordinator_that_leaves_one_out(camps: Camps) -> None:
+async def test_a_coordinator_that_leaves_one_out(camps: Camps) -> None:
     """What one honest peer brings is in no proposal of it: that one computes the state too, and is in the
     next."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            liar = camp.coordinator()
-            camp.order(coordinating.WITHOUT_ONE, liar)
-            link = await camp.battle()
-            assert camp.orders.done
-            assert (link.ballot, len(link.counted)) == (0, 3)
-            camp.order("")
-            link = await camp.battle()
-            assert set(link.counted) == ids(*camp.peers)
-            assert not camp.exposed
-
-    run(scenario())
+    async with camps(4) as camp:
+        liar = camp.coordinator()
+        camp.order(coordinating.WITHOUT_ONE, liar)
+        link = await camp.battle()
+        assert camp.orders.done
+        assert (link.ballot, len(link.counted)) == (0, 3)
+        camp.order("")
+        link = await camp.battle()
+        assert set(link.counted) == ids(*camp.peers)
+        assert not camp.exposed
 
 
-def test_a_coordinator_of_two_choices(camps: Camps) -> None:
+async def test_a_coordinator_of_two_choices(camps: Camps) -> None:
     """It proposes one choice to some and another to others, so that neither is decided: the next ballot has
     one of both, and who coordinates that has the proof."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            liar = camp.coordinator()
-            camp.order(coordinating.TWO_CHOICES, liar)
-            link = await camp.battle()
-            assert camp.orders.done
-            assert link.ballot > 0 and not link.choice.weak
-            assert camp.exposed == ids(liar)
-
-    run(scenario())
+    async with camps(4) as camp:
+        liar = camp.coordinator()
+        camp.order(coordinating.TWO_CHOICES, liar)
+        link = await camp.battle()
+        assert camp.orders.done
+        assert link.ballot > 0 and not link.choice.weak
+        assert camp.exposed == ids(liar)
 
 
-def test_a_coordinator_of_two_choices_of_which_one_is_decided(camps: Camps) -> None:
+async def test_a_coordinator_of_two_choices_of_which_one_is_decided(camps: Camps) -> None:
     """Two that have not accepted its other choice yet see where the others are, and go on by their link: what
     was proposed to them is proof all the same."""
-
-    async def scenario() -> None:
-        async with camps(5) as camp:
-            liar = camp.coordinator()
-            camp.order(coordinating.TWO_LINKS, liar)
-            first, second, *others = sorted(camp.honest, key=lambda each: each.peer_id)
-            for each in (first, second):
-                each.deciding.accepts = never
-            lookers = {each.peer_id: Looker(each, camp.state) for each in camp.honest}
-            for looker in lookers.values():
-                await looker.member.gossip.start()
-            battle = asyncio.create_task(camp.battle())
-            await until(lambda: all(lookers[each.peer_id].history.chain.links for each in others))
-            await until(lambda: all(ballots_of(each).here.proposed for each in (first, second)))
-            for each in others:
-                await lookers[each.peer_id].publish()
-            for each in (first, second):
-                await lookers[each.peer_id].look()
-            link = await battle
-            assert link.makers == ids(liar, *others)
-            assert [{one.maker for one, _ in each.proofs} for each in (first, second)] == [ids(liar)] * 2
-            assert camp.exposed == ids(liar)
-
-    run(scenario())
+    async with camps(5) as camp:
+        liar = camp.coordinator()
+        camp.order(coordinating.TWO_LINKS, liar)
+        first, second, *others = sorted(camp.honest, key=lambda each: each.peer_id)
+        for each in (first, second):
+            each.deciding.accepts = never
+        lookers = {each.peer_id: Looker(each, camp.state) for each in camp.honest}
+        for looker in lookers.values():
+            await looker.member.gossip.start()
+        battle = asyncio.create_task(camp.battle())
+        await until(lambda: all(lookers[each.peer_id].history.chain.links for each in others))
+        await until(lambda: all(ballots_of(each).here.proposed for each in (first, second)))
+        for each in others:
+            await lookers[each.peer_id].publish()
+        for each in (first, second):
+            await lookers[each.peer_id].look()
+        link = await battle
+        assert link.makers == ids(liar, *others)
+        assert [{one.maker for one, _ in each.proofs} for each in (first, second)] == [ids(liar)] * 2
+        assert camp.exposed == ids(liar)
 
 
-def test_a_coordinator_that_ignores_what_binds_it(camps: Camps) -> None:
+async def test_a_coordinator_that_ignores_what_binds_it(camps: Camps) -> None:
     """The first coordinator is cut off when it alone knows the decision, and the second one proposes
     something else: nobody accepts that, and the others come to the same decision."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            first, liar = camp.coordinator(), camp.coordinator(1)
-            camp.order(coordinating.IGNORES, liar)
-            camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
-            decided = first.deciding.present
-            assert decided is not None
-            link = await camp.battle()
-            assert camp.orders.done > 1
-            assert link.ballot > 1 and not link.choice.weak
-            assert decided.ended.result().link.after == link.after
-            assert camp.exposed == ids(liar)
-
-    run(scenario())
+    async with camps(4) as camp:
+        first, liar = camp.coordinator(), camp.coordinator(1)
+        camp.order(coordinating.IGNORES, liar)
+        camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
+        decided = first.deciding.present
+        assert decided is not None
+        link = await camp.battle()
+        assert camp.orders.done > 1
+        assert link.ballot > 1 and not link.choice.weak
+        assert decided.ended.result().link.after == link.after
+        assert camp.exposed == ids(liar)
 
 
-def test_a_member_that_denies_what_it_has_accepted(camps: Camps) -> None:
+async def test_a_member_that_denies_what_it_has_accepted(camps: Camps) -> None:
     """The first coordinator is cut off when it alone knows the decision, and one of those who have accepted
     denies it: the others come to the same decision, since they have accepted it too."""
-
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            first, liar = camp.coordinator(), camp.coordinator(2)
-            camp.order(telling.DENIES, liar)
-            camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
-            decided = first.deciding.present
-            assert decided is not None
-            link = await camp.battle()
-            assert link.ballot > 0 and not link.choice.weak
-            assert decided.ended.result().link.after == link.after
-            assert not camp.exposed - ids(liar)
-
-    run(scenario())
+    async with camps(4) as camp:
+        first, liar = camp.coordinator(), camp.coordinator(2)
+        camp.order(telling.DENIES, liar)
+        camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
+        decided = first.deciding.present
+        assert decided is not None
+        link = await camp.battle()
+        assert link.ballot > 0 and not link.choice.weak
+        assert decided.ended.result().link.after == link.after
+        assert not camp.exposed - ids(liar)
 
 
-def test_a_peer_that_denies_what_another_has_seen(camps: Camps) -> None:
+async def test_a_peer_that_denies_what_another_has_seen(camps: Camps) -> None:
     """The first coordinator has its acceptance and is cut off before anything is decided; in the next ballot
     it denies that. As soon as the first one hears that, it has the proof."""
+    async with camps(4) as camp:
+        first, liar = camp.coordinator(), camp.coordinator(2)
+        camp.order(telling.DENIES, liar)
+        others = [each for each in camp.honest if each is not first]
+        apart = asyncio.Event()
 
-    async def scenario() -> None:
-        async with camps(4) as camp:
-            first, liar = camp.coordinator(), camp.coordinator(2)
-            camp.order(telling.DENIES, liar)
-            others = [each for each in camp.honest if each is not first]
-            apart = asyncio.Event()
+        async def accepts(_: ReplicaState) -> bool:
+            await apart.wait()
+            return True
 
-            async def accepts(_: ReplicaState) -> bool:
-                await apart.wait()
-                return True
-
-            for each in others:
-                each.deciding.accepts = accepts
-            battle = asyncio.create_task(camp.battle())
-            await until(lambda: liar.peer_id in ballots_of(first).here.acceptances)
-            camp.orders.attacks[first.peer_id] = coordinating.SILENT
-            await until(lambda: all(ballots_of(each).ballot for each in others))
-            del camp.orders.attacks[first.peer_id]
-            apart.set()
-            link = await battle
-            assert link.ballot > 0 and not link.choice.weak
-            assert [one.maker for one, _ in first.proofs] == [liar.peer_id]
-            assert camp.exposed == ids(liar)
-
-    run(scenario())
+        for each in others:
+            each.deciding.accepts = accepts
+        battle = asyncio.create_task(camp.battle())
+        await until(lambda: liar.peer_id in ballots_of(first).here.acceptances)
+        camp.orders.attacks[first.peer_id] = coordinating.SILENT
+        await until(lambda: all(ballots_of(each).ballot for each in others))
+        del camp.orders.attacks[first.peer_id]
+        apart.set()
+        link = await battle
+        assert link.ballot > 0 and not link.choice.weak
+        assert [one.maker for one, _ in first.proofs] == [liar.peer_id]
+        assert camp.exposed == ids(liar)
 
 
-def test_a_minority_with_one_false_state(camps: Camps) -> None:
+async def test_a_minority_with_one_false_state(camps: Camps) -> None:
     """Two of five accept the same state that nobody has computed: the three others are a quorum."""
-
-    async def scenario() -> None:
-        async with camps(5) as camp:
-            liars = camp.coordinator(), camp.coordinator(1)
-            camp.order(telling.ANOTHER_STATE, *liars)
-            for _ in range(2):
-                link = await camp.battle()
-                assert link.makers <= ids(*camp.honest) and not link.choice.weak
-                assert set(link.counted) >= ids(*camp.honest)
-            assert not camp.exposed
-
-    run(scenario())
+    async with camps(5) as camp:
+        liars = camp.coordinator(), camp.coordinator(1)
+        camp.order(telling.ANOTHER_STATE, *liars)
+        for _ in range(2):
+            link = await camp.battle()
+            assert link.makers <= ids(*camp.honest) and not link.choice.weak
+            assert set(link.counted) >= ids(*camp.honest)
+        assert not camp.exposed
 
 
-def test_a_newcomer_that_lies(camps: Camps) -> None:
+async def test_a_newcomer_that_lies(camps: Camps) -> None:
     """Whose word does not count may say what it likes: no ballot is lost."""
-
-    async def scenario() -> None:
-        async with camps(4, electing=3) as camp:
-            newcomer = camp.peers[3]
-            for how in (telling.LATER_BALLOTS, telling.TWO_STATES, telling.REFUSES, telling.LEAVES_AND_STAYS):
-                camp.order(how, newcomer)
-                link = await camp.battle()
-                assert (link.ballot, link.choice.weak) == (0, False)
-                assert set(link.counted) >= ids(*camp.honest)
-            assert not camp.exposed - ids(newcomer)
-
-    run(scenario())
+    async with camps(4, electing=3) as camp:
+        newcomer = camp.peers[3]
+        for how in (telling.LATER_BALLOTS, telling.TWO_STATES, telling.REFUSES, telling.LEAVES_AND_STAYS):
+            camp.order(how, newcomer)
+            link = await camp.battle()
+            assert (link.ballot, link.choice.weak) == (0, False)
+            assert set(link.counted) >= ids(*camp.honest)
+        assert not camp.exposed - ids(newcomer)
 
 
 def betrayed(folder: Path) -> Betrayed:

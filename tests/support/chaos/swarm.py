@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,19 @@ class ChaosSwarm:
         )
         made = sum(peer.made for peer in self.peers)
         assert newest["tokens"] <= made
+
+
+@contextmanager
+def first_peer(folder: Path, **environment: str) -> Iterator[PeerProcess]:
+    """A swarm's first peer, alone: program, node and daemon are processes of their own."""
+    peer = PeerProcess(folder, "bootstrap", "/ip4/127.0.0.1/tcp/0", ())
+    peer.environment |= environment
+    peer.start()
+    try:
+        peer.joined()
+        yield peer
+    finally:
+        end([peer])
 
 
 def end(peers: Sequence[PeerProcess]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -148,11 +148,6 @@ def camps_of(stations: Stations, manifest: Manifest, orders: SpokenOrders) -> Ca
                 await camp.close()
 
     return start
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    """A few rounds, each of which may be lengthened by who lies."""
-    asyncio.run(asyncio.wait_for(scenario, 90))
 
 
 def ids(*peers: Decider) -> set[str]:
