@@ -87,111 +87,83 @@ def proof_against(manifest, keys, place: int = 0) -> Proof:
     return denied(manifest.swarm_id, list(keys.values())[place])
 
 
-def run(scenario) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
-def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
+async def test_a_proof_goes_from_peer_to_peer(stations, manifest, liars) -> None:
     """Whoever gets it leaves the offender out, and passes it on to who has seen nothing of it."""
     liar = next(iter(liars))
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars) as (first, second, third):
-            first.offences.expose([proof_against(manifest, liars)])
-            await second.accusing.ask(first.peer_id)
-            await third.accusing.ask(second.peer_id)
-            for each in (first, second, third):
-                assert each.exposed == {liar}
-                assert liar in each.member.voters
-                assert not each.member.admits(liar)
-                assert each.member._p2p.refused == {"contradiction": 1}
-
-    run(scenario)
+    async with accusers(stations, manifest, liars) as (first, second, third):
+        first.offences.expose([proof_against(manifest, liars)])
+        await second.accusing.ask(first.peer_id)
+        await third.accusing.ask(second.peer_id)
+        for each in (first, second, third):
+            assert each.exposed == {liar}
+            assert liar in each.member.voters
+            assert not each.member.admits(liar)
+            assert each.member._p2p.refused == {"contradiction": 1}
 
 
-def test_a_peer_that_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None:
+async def test_a_peer_that_asks_brings_what_the_other_lacks(stations, manifest, liars) -> None:
     """So a proof gets out also from a peer that nobody can call."""
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars, 2) as (first, second):
-            first.offences.expose([proof_against(manifest, liars)])
-            await first.accusing.ask(second.peer_id)
-            assert second.exposed == first.exposed == {next(iter(liars))}
-
-    run(scenario)
+    async with accusers(stations, manifest, liars, 2) as (first, second):
+        first.offences.expose([proof_against(manifest, liars)])
+        await first.accusing.ask(second.peer_id)
+        assert second.exposed == first.exposed == {next(iter(liars))}
 
 
-def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
+async def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
     """Three nodes that ask one another know the same soon, though one of those asked is gone."""
     monkeypatch.setattr(gossip, "ASK_SECONDS", 0.2)
+    async with accusers(stations, manifest, liars) as (first, second, third):
+        first.offences.expose([proof_against(manifest, liars, 0)])
+        third.offences.expose([proof_against(manifest, liars, 1)])
 
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars) as (first, second, third):
-            first.offences.expose([proof_against(manifest, liars, 0)])
-            third.offences.expose([proof_against(manifest, liars, 1)])
+        async def partners() -> list[str]:
+            return [next(iter(liars)), second.peer_id]
 
-            async def partners() -> list[str]:
-                return [next(iter(liars)), second.peer_id]
-
-            async with AsyncExitStack() as asking:
-                for each in (first, third):
-                    await asking.enter_async_context(background(ask_regularly(partners, each.accusing.ask)))
-                while {len(each.exposed) for each in (first, second, third)} != {2}:
-                    await asyncio.sleep(0.1)
-
-    run(scenario)
+        async with AsyncExitStack() as asking:
+            for each in (first, third):
+                await asking.enter_async_context(background(ask_regularly(partners, each.accusing.ask)))
+            while {len(each.exposed) for each in (first, second, third)} != {2}:
+                await asyncio.sleep(0.1)
 
 
-def test_what_is_new_is_passed_on_at_once(stations, manifest, liars) -> None:
+async def test_what_is_new_is_passed_on_at_once(stations, manifest, liars) -> None:
     """By each that learns it, to those that it has been in a group with, though others are gone; once."""
     gone = dict(list(liars.items())[: ASKED_MAX - 2])  # of more than can be asked at once, some are drawn
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, gone) as peers, AsyncExitStack() as spreading:
-            for each in peers:
-                ids = {another.peer_id for another in peers}
-                each.member.attendance.ended(ids, ids)
-                await spreading.enter_async_context(background(each.accusing.spread_forever()))
-            peers[0].offences.expose([proof_against(manifest, liars)])
-            while any(each.exposed != {next(iter(liars))} for each in peers):
-                await asyncio.sleep(0.05)
-            assert not any(each.offences.news.is_set() for each in peers)
-
-    run(scenario)
+    async with accusers(stations, manifest, gone) as peers, AsyncExitStack() as spreading:
+        for each in peers:
+            ids = {another.peer_id for another in peers}
+            each.member.attendance.ended(ids, ids)
+            await spreading.enter_async_context(background(each.accusing.spread_forever()))
+        peers[0].offences.expose([proof_against(manifest, liars)])
+        while any(each.exposed != {next(iter(liars))} for each in peers):
+            await asyncio.sleep(0.05)
+        assert not any(each.offences.news.is_set() for each in peers)
 
 
-def test_what_is_known_is_not_sent_again(stations, manifest, liars) -> None:
+async def test_what_is_known_is_not_sent_again(stations, manifest, liars) -> None:
     """Two who know the same tell each other names only; what is too much for a message is told later."""
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars, 2) as (first, second):
-            for place in range(len(liars)):
-                first.offences.expose([proof_against(manifest, liars, place)])
-            for known in (PROOFS_MAX, len(liars)):
-                await second.accusing.ask(first.peer_id)
-                assert len(second.exposed) == known
-            before = second.received
+    async with accusers(stations, manifest, liars, 2) as (first, second):
+        for place in range(len(liars)):
+            first.offences.expose([proof_against(manifest, liars, place)])
+        for known in (PROOFS_MAX, len(liars)):
             await second.accusing.ask(first.peer_id)
-            assert second.received - before < 400
+            assert len(second.exposed) == known
+        before = second.received
+        await second.accusing.ask(first.peer_id)
+        assert second.received - before < 400
 
-    run(scenario)
 
-
-def test_strangers_are_not_passed_on(stations, manifest, liars) -> None:
+async def test_strangers_are_not_passed_on(stations, manifest, liars) -> None:
     """Nobody wants a proof against a key that has done nothing else; once it votes, all do."""
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, [], 2) as (first, second):
-            first.offences.expose([proof_against(manifest, liars)])
-            before = second.received
-            await second.accusing.ask(first.peer_id)
-            assert second.exposed == set()
-            assert second.received - before < 200
-            second.member.reach(Electorate().after(liars, weak=True))
-            await second.accusing.ask(first.peer_id)
-            assert second.exposed == first.exposed
-
-    run(scenario)
+    async with accusers(stations, manifest, [], 2) as (first, second):
+        first.offences.expose([proof_against(manifest, liars)])
+        before = second.received
+        await second.accusing.ask(first.peer_id)
+        assert second.exposed == set()
+        assert second.received - before < 200
+        second.member.reach(Electorate().after(liars, weak=True))
+        await second.accusing.ask(first.peer_id)
+        assert second.exposed == first.exposed
 
 
 class Inventing(Accusing):
@@ -208,17 +180,13 @@ class Inventing(Accusing):
         return Raw(msgpack.packb([[], [], [*bad, self.valid]]))
 
 
-def test_an_invalid_proof_is_dropped_alone(stations, manifest, liars) -> None:
+async def test_an_invalid_proof_is_dropped_alone(stations, manifest, liars) -> None:
     """It is counted, and exposes nobody; the valid one beside it does."""
     liar = next(iter(liars))
     Inventing.valid = proof_against(manifest, liars).data
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars, 2, Inventing) as (first, second):
-            await first.accusing.ask(second.peer_id)
-            assert (first.exposed, first.refused) == ({liar}, 5)
-
-    run(scenario)
+    async with accusers(stations, manifest, liars, 2, Inventing) as (first, second):
+        await first.accusing.ask(second.peer_id)
+        assert (first.exposed, first.refused) == ({liar}, 5)
 
 
 class Raving(Accusing):
@@ -229,37 +197,29 @@ class Raving(Accusing):
         return Raw(b"\xc0")
 
 
-def test_nonsense(stations, manifest, liars) -> None:
+async def test_nonsense(stations, manifest, liars) -> None:
     """An answer that is none is counted; a request that is none is answered with an error."""
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars, 2, Raving) as (first, second):
-            with pytest.raises(CallError, match="not a message") as error:
-                await first.accusing.ask(second.peer_id)
-            assert error.value.refusal is Refusal.NONSENSE
-            assert first.refused == 1
-            long = [b"x" * 8] * (KEPT_MAX + 1)
-            malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
-            for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
-                data = msgpack.packb(tree)
-                reply = await call_raw(second.member._p2p, first.peer_id, "Accusing.rpc_proofs", data)
-                assert reply[0] == Refusal.MALFORMED
-
-    run(scenario)
+    async with accusers(stations, manifest, liars, 2, Raving) as (first, second):
+        with pytest.raises(CallError, match="not a message") as error:
+            await first.accusing.ask(second.peer_id)
+        assert error.value.refusal is Refusal.NONSENSE
+        assert first.refused == 1
+        long = [b"x" * 8] * (KEPT_MAX + 1)
+        malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
+        for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
+            data = msgpack.packb(tree)
+            reply = await call_raw(second.member._p2p, first.peer_id, "Accusing.rpc_proofs", data)
+            assert reply[0] == Refusal.MALFORMED
 
 
-def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -> None:
+async def test_a_peer_that_is_accused_itself(stations, manifest, identities, caplog) -> None:
     """It goes on, and says in its log that others have left it out, and what to do."""
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, [], 1) as (accused,):
-            own = {accused.peer_id: load_identity(identities[0])}
-            accused.member.reach(Electorate().after(own, weak=True))
-            accused.offences.take([proof_against(manifest, own)])
-            assert accused.exposed == set()
-            assert "others leave it out for good" in caplog.text
-
-    run(scenario)
+    async with accusers(stations, manifest, [], 1) as (accused,):
+        own = {accused.peer_id: load_identity(identities[0])}
+        accused.member.reach(Electorate().after(own, weak=True))
+        accused.offences.take([proof_against(manifest, own)])
+        assert accused.exposed == set()
+        assert "others leave it out for good" in caplog.text
 
 
 def test_a_full_message_fits() -> None:
@@ -273,19 +233,15 @@ def test_a_full_message_fits() -> None:
     assert bounds.request == bounds.reply
 
 
-def test_the_longest_proofs_are_told_one_after_another(stations, manifest, liars) -> None:
+async def test_the_longest_proofs_are_told_one_after_another(stations, manifest, liars) -> None:
     """Each comes, though no two of them fit into a message; and the short ones beside them too."""
     some = list(liars.values())[:3]
-
-    async def scenario() -> None:
-        async with accusers(stations, manifest, liars, 2) as (first, second):
-            first.offences.expose([longest(manifest.swarm_id, key) for key in some])
-            asking = [(first, second), (second, first), (first, second)]  # who asks, who is asked
-            for known, (asks, asked) in enumerate(asking, 1):
-                await asks.accusing.ask(asked.peer_id)
-                assert len(second.exposed) == known
-            first.offences.expose([proof_against(manifest, liars, 3)])
-            await second.accusing.ask(first.peer_id)
-            assert second.exposed == first.exposed
-
-    run(scenario)
+    async with accusers(stations, manifest, liars, 2) as (first, second):
+        first.offences.expose([longest(manifest.swarm_id, key) for key in some])
+        asking = [(first, second), (second, first), (first, second)]  # who asks, who is asked
+        for known, (asks, asked) in enumerate(asking, 1):
+            await asks.accusing.ask(asked.peer_id)
+            assert len(second.exposed) == known
+        first.offences.expose([proof_against(manifest, liars, 3)])
+        await second.accusing.ask(first.peer_id)
+        assert second.exposed == first.exposed
