@@ -269,103 +269,85 @@ def run(scenario: Any) -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (2,)], ids=["callable", "hidden"])
-def test_all_get_the_same_average(deciders, manifest, contributions, hidden) -> None:
+async def test_all_get_the_same_average(deciders, manifest, contributions, hidden) -> None:
     """Three peers leave a state by bit for bit the same average: the mean weighted by tokens.
 
     Who cannot be called reduces nothing, and takes part all the same.
     """
     weights = [10_000, 20_000, 5_000]
-
-    async def scenario() -> None:
-        async with deciders(manifest, hidden=hidden) as (peers, _):
-            ended = await asyncio.gather(
-                *(
-                    each.end(values, tokens)
-                    for each, values, tokens in zip(peers, contributions, weights, strict=True)
-                )
+    async with deciders(manifest, hidden=hidden) as (peers, _):
+        ended = await asyncio.gather(
+            *(
+                each.end(values, tokens)
+                for each, values, tokens in zip(peers, contributions, weights, strict=True)
             )
-            [link] = {each.link for each in ended}
-            assert set(link.counted) == {each.peer_id for each in peers}
-            assert link.ballot == 0 or hidden
-            assert {state_of(each).digest for each in ended} == {link.after}
-            averages = [average_of(each, manifest) for each in ended]
-            assert {each.encoded for each in averages} == {averages[0].encoded}
-            assert_is_mean(averages[0], contributions, weights)
-            assert state_of(ended[0]).swarm_tokens == 35_000
+        )
+        [link] = {each.link for each in ended}
+        assert set(link.counted) == {each.peer_id for each in peers}
+        assert link.ballot == 0 or hidden
+        assert {state_of(each).digest for each in ended} == {link.after}
+        averages = [average_of(each, manifest) for each in ended]
+        assert {each.encoded for each in averages} == {averages[0].encoded}
+        assert_is_mean(averages[0], contributions, weights)
+        assert state_of(ended[0]).swarm_tokens == 35_000
 
-    run(scenario())
 
-
-def test_alone(deciders, manifest, contributions) -> None:
+async def test_alone(deciders, manifest, contributions) -> None:
     """Who is alone leaves its state by what it has brought, in the first ballot."""
-
-    async def scenario() -> None:
-        async with deciders(manifest, 1) as ([peer], _):
-            ended = await peer.end(contributions[0], 10_000)
-            assert (ended.link.ballot, ended.link.choice.weak) == (0, False)
-            assert ended.link.counted == (peer.peer_id,)
-            assert state_of(ended).swarm_tokens == 10_000
-            assert_is_mean(average_of(ended, manifest), contributions[:1], [10_000])
-
-    run(scenario())
+    async with deciders(manifest, 1) as ([peer], _):
+        ended = await peer.end(contributions[0], 10_000)
+        assert (ended.link.ballot, ended.link.choice.weak) == (0, False)
+        assert ended.link.counted == (peer.peer_id,)
+        assert state_of(ended).swarm_tokens == 10_000
+        assert_is_mean(average_of(ended, manifest), contributions[:1], [10_000])
 
 
 @pytest.mark.parametrize(
     ("contribution", "average"), [("two_bit", "int4"), ("top_k", "scaled_fp16"), ("fp32", "int8")]
 )
-def test_two_codecs_in_one_round(averagers, make_manifest, contributions, contribution, average) -> None:
+async def test_two_codecs_in_one_round(
+    averagers, make_manifest, contributions, contribution, average
+) -> None:
     """What is sent and what is returned may be encoded differently; all get the same bytes of one average."""
     manifest = make_manifest(encoding={"contribution": contribution, "average": average})
     given, returned = (build_codec(name, manifest.encoding) for name in (contribution, average))
     received = [decode_parts(given, encoded(part, manifest), NUMEL) for part in contributions]
     mean = weighted_mean(received, [1, 2, 5])
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            for result in await average_as_group(peers, contributions, [1, 2, 5]):
-                assert result.values is not None
-                assert result.tokens == 8
-                assert result.encoded == encode_parts(returned, mean)
-                assert torch.equal(result.values, decode_parts(returned, result.encoded, NUMEL))
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        for result in await average_as_group(peers, contributions, [1, 2, 5]):
+            assert result.values is not None
+            assert result.tokens == 8
+            assert result.encoded == encode_parts(returned, mean)
+            assert torch.equal(result.values, decode_parts(returned, result.encoded, NUMEL))
 
 
-def test_only_equal_states_meet(stations, make_manifest) -> None:
+async def test_only_equal_states_meet(stations, make_manifest) -> None:
     """Peers of another round, or of another state, do not average with one another: each goes on alone."""
     times = {"matchmaking_seconds": 1, "chunk_seconds": 0.5, "allreduce_seconds": 5}
     manifest = make_manifest(rounds=times)
-
-    async def scenario() -> None:
-        async with stations(3, manifest) as started:
-            peers, state = await open_deciders(manifest, started, NUMEL)
-            everybody = [each.peer_id for each in peers]
-            later = step(manifest, state, torch.ones(NUMEL), 1, everybody)
-            another = step(manifest, state, torch.zeros(NUMEL), 1, everybody)
-            for peer, at in zip(peers, [later, another, state], strict=True):
-                peer.reach(at, everybody)
-            ended = await asyncio.gather(*(each.end(torch.ones(NUMEL)) for each in peers))
-            for peer, each in zip(peers, ended, strict=True):
-                assert each.link.choice.makers == (peer.peer_id,)
-                assert each.link.choice.weak
-                await peer.close()
-
-    run(scenario())
+    async with stations(3, manifest) as started:
+        peers, state = await open_deciders(manifest, started, NUMEL)
+        everybody = [each.peer_id for each in peers]
+        later = step(manifest, state, torch.ones(NUMEL), 1, everybody)
+        another = step(manifest, state, torch.zeros(NUMEL), 1, everybody)
+        for peer, at in zip(peers, [later, another, state], strict=True):
+            peer.reach(at, everybody)
+        ended = await asyncio.gather(*(each.end(torch.ones(NUMEL)) for each in peers))
+        for peer, each in zip(peers, ended, strict=True):
+            assert each.link.choice.makers == (peer.peer_id,)
+            assert each.link.choice.weak
+            await peer.close()
 
 
 @pytest.mark.parametrize("numel", [1, 2, 300_000])
-def test_small_vectors(averagers, manifest, numel: int) -> None:
+async def test_small_vectors(averagers, manifest, numel: int) -> None:
     """Vectors too small to give everybody a share are averaged too, even with fewer values than peers."""
     parts = [torch.full((numel,), value) for value in (1.0, 2.0, 4.0)]
-
-    async def scenario() -> None:
-        async with averagers(manifest, numel=numel) as peers:
-            for result in await average_as_group(peers, parts, [2, 1, 1]):
-                assert result.values is not None
-                assert torch.equal(result.values, torch.full((numel,), 2.0))
-                assert result.tokens == 4
-
-    run(scenario())
+    async with averagers(manifest, numel=numel) as peers:
+        for result in await average_as_group(peers, parts, [2, 1, 1]):
+            assert result.values is not None
+            assert torch.equal(result.values, torch.full((numel,), 2.0))
+            assert result.tokens == 4
 
 
 class EvilSender(AllReduce):
@@ -431,7 +413,7 @@ class TurnsBadLater(EvilSender):
             message.tensor_part.buffer = b""
 
 
-def test_bad_senders_are_left_out(averagers, manifest, contributions, runners) -> None:
+async def test_bad_senders_are_left_out(averagers, manifest, contributions, runners) -> None:
     """A peer whose contribution is unusable is left out, it is counted why, and the others agree."""
     weights = [10_000, 20_000, 5_000]
 
@@ -452,49 +434,38 @@ def test_bad_senders_are_left_out(averagers, manifest, contributions, runners) -
         bad.cancel()
         await asyncio.wait([bad])
 
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            for kind in EvilSender.__subclasses__():
-                await judge(peers, kind)
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        for kind in EvilSender.__subclasses__():
+            await judge(peers, kind)
 
 
-def test_a_peer_that_lies_in_a_round_is_left_out(deciders, manifest, contributions, runners) -> None:
+async def test_a_peer_that_lies_in_a_round_is_left_out(deciders, manifest, contributions, runners) -> None:
     """Two leave a state by the average of what they have brought, without a third that sends NaN."""
-
-    async def scenario() -> None:
-        async with deciders(manifest, hidden=[2]) as (peers, _):
-            runners.kinds[peers[2].peer_id] = SendsNaN
-            tasks = [
-                asyncio.create_task(each.end(values, 10_000))
-                for each, values in zip(peers, contributions, strict=True)
-            ]
-            ended = await asyncio.gather(*tasks[:2])
-            [link] = {each.link for each in ended}
-            assert not link.choice.weak
-            assert [state_of(each).swarm_tokens for each in ended] == [20_000] * 2
-            assert_is_mean(average_of(ended[0], manifest), contributions[:2], [10_000] * 2)
-            tasks[2].cancel()
-            await asyncio.wait([tasks[2]])
-
-    run(scenario())
+    async with deciders(manifest, hidden=[2]) as (peers, _):
+        runners.kinds[peers[2].peer_id] = SendsNaN
+        tasks = [
+            asyncio.create_task(each.end(values, 10_000))
+            for each, values in zip(peers, contributions, strict=True)
+        ]
+        ended = await asyncio.gather(*tasks[:2])
+        [link] = {each.link for each in ended}
+        assert not link.choice.weak
+        assert [state_of(each).swarm_tokens for each in ended] == [20_000] * 2
+        assert_is_mean(average_of(ended[0], manifest), contributions[:2], [10_000] * 2)
+        tasks[2].cancel()
+        await asyncio.wait([tasks[2]])
 
 
-def test_norm_outlier_is_left_out(averagers, manifest, contributions) -> None:
+async def test_norm_outlier_is_left_out(averagers, manifest, contributions) -> None:
     """A contribution a thousand times as large as the others counts for nothing."""
     contributions[1] = contributions[1] * 1000
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            results = await average_as_group(peers, contributions, [3, 4, 5])
-            for result in results:
-                assert_is_mean(result, [contributions[0], contributions[2]], [3, 5])
-                assert set(result.rejected) == {"norm"}
-            assert same_bits(results[0], results[1])
-            assert same_bits(results[0], results[2])
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        results = await average_as_group(peers, contributions, [3, 4, 5])
+        for result in results:
+            assert_is_mean(result, [contributions[0], contributions[2]], [3, 5])
+            assert set(result.rejected) == {"norm"}
+        assert same_bits(results[0], results[1])
+        assert same_bits(results[0], results[2])
 
 
 class Vanishes(AllReduce):
@@ -525,29 +496,27 @@ class FallsSilent(AllReduce):
 
 
 @pytest.mark.parametrize("kind", [Vanishes, FallsSilent])
-def test_lost_peer_fails_the_round_for_all(averagers, make_manifest, contributions, runners, kind) -> None:
+async def test_lost_peer_fails_the_round_for_all(
+    averagers, make_manifest, contributions, runners, kind
+) -> None:
     """A peer lost midway fails the round for the others, in time and with no mixed result; the next works."""
     manifest = make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 2, "allreduce_seconds": 30})
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            lost = peers[2]
-            gone = partial(kind, p2p=lost.station.p2p) if kind is Vanishes else kind
-            runners.kinds[lost.peer_id] = gone
-            *survivors, third = await start_group(peers, contributions, [1] * 3)
-            rounds = asyncio.gather(*survivors)
-            started = asyncio.get_running_loop().time()
-            one, two = await asyncio.wait_for(rounds, manifest.rounds.allreduce_seconds)
-            assert asyncio.get_running_loop().time() - started < manifest.rounds.allreduce_seconds / 2
-            assert one.values is two.values is None
-            assert one.missing == two.missing == {lost.peer_id}
-            again = await average_as_group(peers[:2], contributions[:2], [1, 3])
-            assert_is_mean(again[0], contributions[:2], [1, 3])
-            assert same_bits(*again)
-            third.cancel()
-            await asyncio.wait([third])
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        lost = peers[2]
+        gone = partial(kind, p2p=lost.station.p2p) if kind is Vanishes else kind
+        runners.kinds[lost.peer_id] = gone
+        *survivors, third = await start_group(peers, contributions, [1] * 3)
+        rounds = asyncio.gather(*survivors)
+        started = asyncio.get_running_loop().time()
+        one, two = await asyncio.wait_for(rounds, manifest.rounds.allreduce_seconds)
+        assert asyncio.get_running_loop().time() - started < manifest.rounds.allreduce_seconds / 2
+        assert one.values is two.values is None
+        assert one.missing == two.missing == {lost.peer_id}
+        again = await average_as_group(peers[:2], contributions[:2], [1, 3])
+        assert_is_mean(again[0], contributions[:2], [1, 3])
+        assert same_bits(*again)
+        third.cancel()
+        await asyncio.wait([third])
 
 
 class SendsSlowly(AllReduce):
@@ -569,26 +538,22 @@ class ReturnsSlowly(AllReduce):
 
 
 @pytest.mark.parametrize(("kind", "fails"), [(SendsSlowly, False), (ReturnsSlowly, True)])
-def test_each_part_just_in_time(averagers, make_manifest, runners, kind, fails) -> None:
+async def test_each_part_just_in_time(averagers, make_manifest, runners, kind, fails) -> None:
     """The others go on without whoever sends so, after half of their time; who returns so fails the round."""
     numel = 3 * 8 * PART_VALUES
     contributions = [torch.full((numel,), value) for value in (1.0, 2.0, 6.0)]
     manifest = make_manifest(rounds={"matchmaking_seconds": 5, "chunk_seconds": 2, "allreduce_seconds": 16})
-
-    async def scenario() -> None:
-        async with averagers(manifest, numel=numel) as peers:
-            slow = peers[2]
-            runners.kinds[(slow.peer_id)] = kind
-            one, two, _ = await average_as_group(peers, contributions, [1] * 3)
-            assert one.missing == two.missing == ({slow.peer_id} if fails else set())
-            if fails:
-                assert one.values is two.values is None
-            else:
-                assert same_bits(one, two)
-                assert one.values is not None
-                assert one.values.unique().tolist() == [1.5, 3.0]  # what had come by then counts
-
-    run(scenario())
+    async with averagers(manifest, numel=numel) as peers:
+        slow = peers[2]
+        runners.kinds[(slow.peer_id)] = kind
+        one, two, _ = await average_as_group(peers, contributions, [1] * 3)
+        assert one.missing == two.missing == ({slow.peer_id} if fails else set())
+        if fails:
+            assert one.values is two.values is None
+        else:
+            assert same_bits(one, two)
+            assert one.values is not None
+            assert one.values.unique().tolist() == [1.5, 3.0]  # what had come by then counts
 
 
 class ReachesNobody(AllReduce):
@@ -604,19 +569,15 @@ class ReachesNobody(AllReduce):
         self._ask = ask
 
 
-def test_a_peer_that_reaches_nobody_fails_alone(averagers, manifest, contributions, runners) -> None:
+async def test_a_peer_that_reaches_nobody_fails_alone(averagers, manifest, contributions, runners) -> None:
     """It lacks the shares of the others, who go on without it."""
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            lonely = peers[2]
-            runners.kinds[lonely.peer_id] = ReachesNobody
-            one, two, own = await average_as_group(peers, contributions, [1, 2, 3])
-            assert own.values is None and own.missing == {each.peer_id for each in peers[:2]}
-            assert one.missing == two.missing == set()
-            assert same_bits(one, two)
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        lonely = peers[2]
+        runners.kinds[lonely.peer_id] = ReachesNobody
+        one, two, own = await average_as_group(peers, contributions, [1, 2, 3])
+        assert own.values is None and own.missing == {each.peer_id for each in peers[:2]}
+        assert one.missing == two.missing == set()
+        assert same_bits(one, two)
 
 
 class NeverEnds(AllReduce):
@@ -628,18 +589,14 @@ class NeverEnds(AllReduce):
         await asyncio.sleep(3.0)  # longer than a reducer may be silent
 
 
-def test_peer_lost_after_its_whole_share(averagers, manifest, contributions, runners) -> None:
+async def test_peer_lost_after_its_whole_share(averagers, manifest, contributions, runners) -> None:
     """Who falls silent after it has given all of its share does not fail the round."""
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            runners.kinds[peers[2].peer_id] = NeverEnds
-            results = await average_as_group(peers, contributions, [1, 2, 3])
-            for result in results:
-                assert_is_mean(result, contributions, [1, 2, 3])
-            assert same_bits(results[0], results[1])
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        runners.kinds[peers[2].peer_id] = NeverEnds
+        results = await average_as_group(peers, contributions, [1, 2, 3])
+        for result in results:
+            assert_is_mean(result, contributions, [1, 2, 3])
+        assert same_bits(results[0], results[1])
 
 
 class ReturnsJunk(AllReduce):
@@ -690,33 +647,25 @@ class ReturnsTooMuch(AllReduce):
         yield message
 
 
-def test_bad_reducers_fail_the_round(averagers, manifest, contributions, runners) -> None:
+async def test_bad_reducers_fail_the_round(averagers, manifest, contributions, runners) -> None:
     """A peer that returns an unusable average is taken for lost: nobody goes on with a part of a result."""
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            evil = peers[2]
-            for kind in (*ReturnsJunk.__subclasses__(), HangsUp):
-                runners.kinds[evil.peer_id] = kind
-                one, two, _ = await average_as_group(peers, contributions, [1, 2, 3])
-                assert one.values is two.values is None, kind
-                assert one.missing == two.missing == {evil.peer_id}, kind
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        evil = peers[2]
+        for kind in (*ReturnsJunk.__subclasses__(), HangsUp):
+            runners.kinds[evil.peer_id] = kind
+            one, two, _ = await average_as_group(peers, contributions, [1, 2, 3])
+            assert one.values is two.values is None, kind
+            assert one.missing == two.missing == {evil.peer_id}, kind
 
 
-def test_reducer_that_returns_too_much(averagers, manifest, contributions, runners) -> None:
+async def test_reducer_that_returns_too_much(averagers, manifest, contributions, runners) -> None:
     """What a reducer returns after its share is not used."""
-
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            runners.kinds[peers[2].peer_id] = ReturnsTooMuch
-            results = await average_as_group(peers, contributions, [1, 2, 3])
-            for result in results:
-                assert_is_mean(result, contributions, [1, 2, 3])
-            assert same_bits(results[0], results[1])
-
-    run(scenario())
+    async with averagers(manifest) as peers:
+        runners.kinds[peers[2].peer_id] = ReturnsTooMuch
+        results = await average_as_group(peers, contributions, [1, 2, 3])
+        for result in results:
+            assert_is_mean(result, contributions, [1, 2, 3])
+        assert same_bits(results[0], results[1])
 
 
 class Waits(AllReduce):
@@ -731,34 +680,30 @@ class Waits(AllReduce):
         await super().run()
 
 
-def test_stranger_is_refused(averagers, manifest, contributions, runners) -> None:
+async def test_stranger_is_refused(averagers, manifest, contributions, runners) -> None:
     """A peer outside the group, or with an unknown group, gets nothing and changes nothing."""
+    async with averagers(manifest) as peers:
+        stranger, asked = (each.station.p2p for each in (peers[2], peers[0]))
+        stub = Reducers.get_stub(stranger, asked.peer_id, namespace=manifest.swarm_id)
 
-    async def scenario() -> None:
-        async with averagers(manifest) as peers:
-            stranger, asked = (each.station.p2p for each in (peers[2], peers[0]))
-            stub = Reducers.get_stub(stranger, asked.peer_id, namespace=manifest.swarm_id)
+        async def ask(group_id: bytes) -> list[int]:
+            async def messages():
+                yield averaging_pb2.AveragingData(
+                    code=averaging_pb2.PART_FOR_AVERAGING, group_id=group_id, weight=1.0
+                )
 
-            async def ask(group_id: bytes) -> list[int]:
-                async def messages():
-                    yield averaging_pb2.AveragingData(
-                        code=averaging_pb2.PART_FOR_AVERAGING, group_id=group_id, weight=1.0
-                    )
+            return [reply.code async for reply in await stub.rpc_aggregate_part(messages())]
 
-                return [reply.code async for reply in await stub.rpc_aggregate_part(messages())]
-
-            assert await ask(b"unknown") == [averaging_pb2.BAD_GROUP_ID]
-            begin = asyncio.Event()
-            for each in peers[:2]:
-                runners.kinds[each.peer_id] = partial(Waits, begin=begin)
-            roll = await roll_of(peers[:2], contributions[:2], [1, 2])
-            tasks = [asyncio.create_task(each.average_in(roll)) for each in peers[:2]]
-            while len(runners.last) < 2:
-                await asyncio.sleep(0.01)
-            assert await ask(bytes.fromhex(roll.id)) == [averaging_pb2.PROTOCOL_VIOLATION]
-            begin.set()
-            results = await asyncio.gather(*tasks)
-            assert_is_mean(results[0], contributions[:2], [1, 2])
-            assert same_bits(*results)
-
-    run(scenario())
+        assert await ask(b"unknown") == [averaging_pb2.BAD_GROUP_ID]
+        begin = asyncio.Event()
+        for each in peers[:2]:
+            runners.kinds[each.peer_id] = partial(Waits, begin=begin)
+        roll = await roll_of(peers[:2], contributions[:2], [1, 2])
+        tasks = [asyncio.create_task(each.average_in(roll)) for each in peers[:2]]
+        while len(runners.last) < 2:
+            await asyncio.sleep(0.01)
+        assert await ask(bytes.fromhex(roll.id)) == [averaging_pb2.PROTOCOL_VIOLATION]
+        begin.set()
+        results = await asyncio.gather(*tasks)
+        assert_is_mean(results[0], contributions[:2], [1, 2])
+        assert same_bits(*results)
