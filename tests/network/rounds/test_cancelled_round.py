@@ -4,7 +4,6 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -107,28 +106,20 @@ async def give_up(peers: Sequence[Decider], tasks: Sequence[asyncio.Task[Ended]]
         await asyncio.wait(tasks)
 
 
-def run(scenario: Any) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 120))
-
-
-def test_cancelled_while_the_others_come(deciders) -> None:
+async def test_cancelled_while_the_others_come(deciders) -> None:
     """At once, after a moment, and when somebody may have come; the next attempt is as ever."""
-
-    async def scenario() -> None:
-        async with deciders(2) as (peers, state):
-            with nothing_heard():
-                for seconds in (0.0, 0.01, 0.05, 0.1):
-                    tasks = start_numbers(peers)
-                    await asyncio.sleep(seconds)
-                    await give_up(peers, tasks)
-                    for each in peers:
-                        each.reach(state, [other.peer_id for other in peers])
-            ended = await asyncio.gather(*start_numbers(peers))
-            [link] = {each.link.after: each.link for each in ended}.values()
-            assert set(link.choice.makers) == {each.peer_id for each in peers} and not link.choice.weak
-            assert {state_of(each).digest for each in ended} == {link.after}
-
-    run(scenario)
+    async with deciders(2) as (peers, state):
+        with nothing_heard():
+            for seconds in (0.0, 0.01, 0.05, 0.1):
+                tasks = start_numbers(peers)
+                await asyncio.sleep(seconds)
+                await give_up(peers, tasks)
+                for each in peers:
+                    each.reach(state, [other.peer_id for other in peers])
+        ended = await asyncio.gather(*start_numbers(peers))
+        [link] = {each.link.after: each.link for each in ended}.values()
+        assert set(link.choice.makers) == {each.peer_id for each in peers} and not link.choice.weak
+        assert {state_of(each).digest for each in ended} == {link.after}
 
 
 @pytest.mark.parametrize(
@@ -141,21 +132,17 @@ def test_cancelled_while_the_others_come(deciders) -> None:
         ("download", 3, False),
     ],
 )
-def test_cancelled_in_the_exchange(deciders, side: str, passed: int, hidden: bool) -> None:
+async def test_cancelled_in_the_exchange(deciders, side: str, passed: int, hidden: bool) -> None:
     """Of three peers one is stopped amid what it sends or receives; the others end too, all in silence."""
-
-    async def scenario() -> None:
-        gate, bandwidth = Gate(passed), Bandwidth()
-        setattr(bandwidth, side, gate)
-        # Who is hidden reduces nothing, and gets the averages when it has sent all.
-        async with deciders(3, bandwidth, [0] if hidden else []) as (peers, _):
-            with nothing_heard():
-                after = await end_with_one_cancelled(peers, gate.shut)
-                assert len(after) == 1
-                gate.opened.set()
-                await asyncio.sleep(0.3)
-
-    run(scenario)
+    gate, bandwidth = Gate(passed), Bandwidth()
+    setattr(bandwidth, side, gate)
+    # Who is hidden reduces nothing, and gets the averages when it has sent all.
+    async with deciders(3, bandwidth, [0] if hidden else []) as (peers, _):
+        with nothing_heard():
+            after = await end_with_one_cancelled(peers, gate.shut)
+            assert len(after) == 1
+            gate.opened.set()
+            await asyncio.sleep(0.3)
 
 
 async def end_with_one_cancelled(peers: Sequence[Decider], when: asyncio.Event) -> set[str]:
@@ -173,26 +160,22 @@ async def end_with_one_cancelled(peers: Sequence[Decider], when: asyncio.Event) 
     return {state_of(each).digest for each in ended}
 
 
-def test_an_exchange_that_takes_too_long(deciders, manifest) -> None:
+async def test_an_exchange_that_takes_too_long(deciders, manifest) -> None:
     """It ends in time without what comes too late, or fails: either in silence, as a cancellation does."""
-
-    async def scenario() -> None:
-        bandwidth = Bandwidth()
-        bandwidth.upload = SlowBucket(None)
-        async with deciders(2, bandwidth) as (peers, _):
-            with nothing_heard():
-                tasks = start_numbers(peers)
-                if manifest.rounds.exchange == "reduce":
-                    for each in peers:
-                        assert each.deciding.present is not None
-                        while each.deciding.present.round.ballots.ballot == 0:
-                            await each.deciding.present.change(0.25)
-                    await give_up(peers, tasks)
-                else:
-                    ended = await asyncio.gather(*tasks)
-                    [link] = {each.link for each in ended}
-                    assert link.choice.makers == (peers[1].peer_id,)
-                    assert {state_of(each).digest for each in ended} == {link.after}
-                await asyncio.sleep(0.1)
-
-    run(scenario)
+    bandwidth = Bandwidth()
+    bandwidth.upload = SlowBucket(None)
+    async with deciders(2, bandwidth) as (peers, _):
+        with nothing_heard():
+            tasks = start_numbers(peers)
+            if manifest.rounds.exchange == "reduce":
+                for each in peers:
+                    assert each.deciding.present is not None
+                    while each.deciding.present.round.ballots.ballot == 0:
+                        await each.deciding.present.change(0.25)
+                await give_up(peers, tasks)
+            else:
+                ended = await asyncio.gather(*tasks)
+                [link] = {each.link for each in ended}
+                assert link.choice.makers == (peers[1].peer_id,)
+                assert {state_of(each).digest for each in ended} == {link.after}
+            await asyncio.sleep(0.1)
