@@ -60,7 +60,7 @@ class Everything:
         await asyncio.sleep(seconds)
 
 
-def test_newcomers_that_bring_nothing(make_manifest: Any) -> None:
+async def test_newcomers_that_bring_nothing(make_manifest: Any) -> None:
     """They keep nobody from what members bring, and each is tried before one of them is tried again."""
     manifest = make_manifest()
     form = contribution_form(manifest, NUMEL)
@@ -74,15 +74,11 @@ def test_newcomers_that_bring_nothing(make_manifest: Any) -> None:
     donors = Donors({blob.digest: blob for blob in made}, silent)
     floor = Everything(before, brought)
     share = Share(manifest, NUMEL, donors)  # type: ignore[arg-type]
-
-    async def scenario() -> None:
-        async with background(share.run(floor)):  # type: ignore[arg-type]
-            async with asyncio.timeout(20):
-                while not silent <= set(donors.asked):
-                    await asyncio.sleep(0.1)
-            assert {each.maker for each in floor.wanted} == silent
-            assert set(donors.asked[:MEMBERS]) == set(members)
-        again = [peer for peer in donors.asked if peer in silent]
-        assert len(again) <= len(silent) + ANY_AT_ONCE
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    async with background(share.run(floor)):  # type: ignore[arg-type]
+        async with asyncio.timeout(20):
+            while not silent <= set(donors.asked):
+                await asyncio.sleep(0.1)
+        assert {each.maker for each in floor.wanted} == silent
+        assert set(donors.asked[:MEMBERS]) == set(members)
+    again = [peer for peer in donors.asked if peer in silent]
+    assert len(again) <= len(silent) + ANY_AT_ONCE
