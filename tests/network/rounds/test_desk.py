@@ -18,33 +18,29 @@ NEVER = 600.0  # seconds
 
 
 @pytest.mark.parametrize("soon", [True, False])
-def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch, soon: bool) -> None:
+async def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch, soon: bool) -> None:
     """A contribution that comes wakes nobody before its time; anything else wakes all at once."""
     monkeypatch.setattr(desk, "ANSWER_SECONDS", NEVER)
     monkeypatch.setattr(desk, "HELD_SECONDS", 0.1 if soon else NEVER)
+    members = Members("abc")
+    brought = {name: Brought(name, hashlib.sha256(name.encode()).hexdigest(), 10) for name in "abc"}
+    for name, each in brought.items():
+        members.rounds[name].bring(each, 0.0)
+    coordinator = members.coordinator(0)
+    other, late = sorted({*"abc"} - {coordinator})
+    round = members.rounds[coordinator]
+    here = Desk(round, Words("swarm"), Evidence((), lambda *_: None), weight_max=1e9)
 
-    async def scenario() -> None:
-        members = Members("abc")
-        brought = {name: Brought(name, hashlib.sha256(name.encode()).hexdigest(), 10) for name in "abc"}
-        for name, each in brought.items():
-            members.rounds[name].bring(each, 0.0)
-        coordinator = members.coordinator(0)
-        other, late = sorted({*"abc"} - {coordinator})
-        round = members.rounds[coordinator]
-        here = Desk(round, Words("swarm"), Evidence((), lambda *_: None), weight_max=1e9)
+    async def answered(name: str) -> None:
+        report = members.rounds[name].report()
+        await here.answer(name, cast(Any, SimpleNamespace(report=lambda *_: report)))
 
-        async def answered(name: str) -> None:
-            report = members.rounds[name].report()
-            await here.answer(name, cast(Any, SimpleNamespace(report=lambda *_: report)))
-
-        await answered(other)
-        waiting = asyncio.create_task(answered(other))
-        round.hold(brought[other].digest)
-        here.tell()
-        if not soon:
-            await asyncio.wait([waiting], timeout=0.3)
-            assert not waiting.done()
-            await answered(late)
-        await waiting
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    await answered(other)
+    waiting = asyncio.create_task(answered(other))
+    round.hold(brought[other].digest)
+    here.tell()
+    if not soon:
+        await asyncio.wait([waiting], timeout=0.3)
+        assert not waiting.done()
+        await answered(late)
+    await waiting
