@@ -21,30 +21,26 @@ def manifest(make_manifest):
     return make_manifest(rounds={"matchmaking_seconds": 10, "chunk_seconds": 5, "allreduce_seconds": 30})
 
 
-def test_a_limited_peer_takes_part(stations, manifest) -> None:
+async def test_a_limited_peer_takes_part(stations, manifest) -> None:
     """The average is what it always is, and all that the limited peer sends and receives is counted."""
     contributions = [torch.full((NUMEL,), value) for value in (1.0, 3.0)]
-
-    async def scenario() -> None:
-        limited, upload, download = Bandwidth(), NotingBucket(RATE), NotingBucket(RATE)
-        limited.upload, limited.download = upload, download
-        async with stations(2, manifest) as started:
-            started[0].p2p.bandwidth = limited
-            peers, state = await open_deciders(manifest, started, NUMEL)
-            ended = await asyncio.gather(
-                *(each.end(values) for each, values in zip(peers, contributions, strict=True))
-            )
-            for each in peers:
-                await each.close()
-        # What is shared counts with the lesser norm of the two.
-        codec = build_codec(manifest.encoding.contribution, manifest.encoding)
-        expected = decode_parts(codec, encoded(contributions[0], manifest), NUMEL)
-        after = step(manifest, state, expected, 20, [each.peer_id for each in peers])
-        assert [state_of(each).digest for each in ended] == [after.digest] * 2
-        # One contribution each way; how many short messages there are besides is a question of time.
-        size = len(encoded(contributions[0], manifest))
-        [(sent, _)] = [each for each in upload.passed if each[0] > SHORT_BYTES]
-        [(received, urgent)] = [each for each in download.passed if each[0] > SHORT_BYTES]
-        assert urgent and size <= sent <= 1.01 * size and size <= received <= 1.01 * size
-
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    limited, upload, download = Bandwidth(), NotingBucket(RATE), NotingBucket(RATE)
+    limited.upload, limited.download = upload, download
+    async with stations(2, manifest) as started:
+        started[0].p2p.bandwidth = limited
+        peers, state = await open_deciders(manifest, started, NUMEL)
+        ended = await asyncio.gather(
+            *(each.end(values) for each, values in zip(peers, contributions, strict=True))
+        )
+        for each in peers:
+            await each.close()
+    # What is shared counts with the lesser norm of the two.
+    codec = build_codec(manifest.encoding.contribution, manifest.encoding)
+    expected = decode_parts(codec, encoded(contributions[0], manifest), NUMEL)
+    after = step(manifest, state, expected, 20, [each.peer_id for each in peers])
+    assert [state_of(each).digest for each in ended] == [after.digest] * 2
+    # One contribution each way; how many short messages there are besides is a question of time.
+    size = len(encoded(contributions[0], manifest))
+    [(sent, _)] = [each for each in upload.passed if each[0] > SHORT_BYTES]
+    [(received, urgent)] = [each for each in download.passed if each[0] > SHORT_BYTES]
+    assert urgent and size <= sent <= 1.01 * size and size <= received <= 1.01 * size
