@@ -6,7 +6,7 @@ import math
 import os
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -181,224 +181,174 @@ def alone(stations, manifest):
     return start
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 60))
-
-
-def test_a_good_round(alone) -> None:
+async def test_a_good_round(alone) -> None:
     """The state that follows has one more round and the tokens of the contribution."""
-
-    async def scenario() -> None:
-        async with alone() as node:
-            result = await node.end(torch.ones(NUMEL))
-            assert result.state is not None
-            assert (result.state.round, result.state.swarm_tokens, result.reason) == (4, 310, None)
-            assert (result.tokens, result.mates) == (10, ())
-            assert result.state == replace(name_of(node.store.current), place=node.place)
-
-    run(scenario())
+    async with alone() as node:
+        result = await node.end(torch.ones(NUMEL))
+        assert result.state is not None
+        assert (result.state.round, result.state.swarm_tokens, result.reason) == (4, 310, None)
+        assert (result.tokens, result.mates) == (10, ())
+        assert result.state == replace(name_of(node.store.current), place=node.place)
 
 
-def test_what_is_not_finite_is_counted(alone) -> None:
+async def test_what_is_not_finite_is_counted(alone) -> None:
     """An empty contribution is one that was not finite: the round fails for this reason, and says so."""
-
-    async def scenario() -> None:
-        async with alone() as node:
-            for _ in range(2):
-                result = await node.end(None)
-                assert (result.state, result.reason) == (None, "not_finite")
-            assert sum(node.participant.tally.told.failures) == 2
-
-    run(scenario())
+    async with alone() as node:
+        for _ in range(2):
+            result = await node.end(None)
+            assert (result.state, result.reason) == (None, "not_finite")
+        assert sum(node.participant.tally.told.failures) == 2
 
 
-def test_what_the_record_tells_of_rounds(alone) -> None:
+async def test_what_the_record_tells_of_rounds(alone) -> None:
     """Why rounds failed; of the last good one length and bytes, those of failed attempts before it too."""
     meter = iter([Traffic(received=5000, sent=10), Traffic(5100, 40), Traffic(5900, 240)])
-
-    async def scenario() -> None:
-        async with alone(lambda: next(meter)) as node:
-            tally = node.participant.tally
-            tally.reject(Counter(norm=2))
-            assert "round_sent_bytes" not in tally.told.given
-            await node.end(torch.ones(NUMEL))
-            told = tally.told
-            assert (told.round_received_bytes, told.round_sent_bytes, told.group_size) == (100, 30, 1)
-            await node.end(None)
-            assert tally.told.round_sent_bytes == 30
-            await node.end(torch.ones(NUMEL))
-            told = tally.told
-            assert (told.round_received_bytes, told.round_sent_bytes, told.averaged_rounds) == (800, 200, 2)
-            assert told.round_seconds is not None
-            assert told.averaging_seconds is not None
-            assert told.round_seconds > told.averaging_seconds > 0
-            assert by_reason(told.failures, FAILURES) == dict.fromkeys(FAILURES, 0) | {Failure.NOT_FINITE: 1}
-            assert by_reason(told.rejections, REJECTIONS)["norm"] == 2
-
-    run(scenario())
+    async with alone(lambda: next(meter)) as node:
+        tally = node.participant.tally
+        tally.reject(Counter(norm=2))
+        assert "round_sent_bytes" not in tally.told.given
+        await node.end(torch.ones(NUMEL))
+        told = tally.told
+        assert (told.round_received_bytes, told.round_sent_bytes, told.group_size) == (100, 30, 1)
+        await node.end(None)
+        assert tally.told.round_sent_bytes == 30
+        await node.end(torch.ones(NUMEL))
+        told = tally.told
+        assert (told.round_received_bytes, told.round_sent_bytes, told.averaged_rounds) == (800, 200, 2)
+        assert told.round_seconds is not None
+        assert told.averaging_seconds is not None
+        assert told.round_seconds > told.averaging_seconds > 0
+        assert by_reason(told.failures, FAILURES) == dict.fromkeys(FAILURES, 0) | {Failure.NOT_FINITE: 1}
+        assert by_reason(told.rejections, REJECTIONS)["norm"] == 2
 
 
-def test_bytes_of_another_vector_fail_the_round(alone) -> None:
+async def test_bytes_of_another_vector_fail_the_round(alone) -> None:
     """A contribution that does not have the model's size costs the round, and nothing is averaged."""
-
-    async def scenario() -> None:
-        async with alone() as node:
-            result = await node.end(torch.ones(NUMEL + 1024))  # a block more
-            assert (result.state, result.reason) == (None, "network")
-
-    run(scenario())
+    async with alone() as node:
+        result = await node.end(torch.ones(NUMEL + 1024))  # a block more
+        assert (result.state, result.reason) == (None, "network")
 
 
-def test_only_the_outer_step_overflows(alone) -> None:
+async def test_only_the_outer_step_overflows(alone) -> None:
     """A contribution with which the anchor would not be finite is to be given up, and is called so."""
     huge = torch.full((NUMEL,), 3.4e38)
-
-    async def scenario() -> None:
-        async with alone() as node:
-            node.restart(replace(node.store.current, anchor=-huge, buffers={"velocity": huge.clone()}))
-            result = await node.end(huge)
-            assert (result.state, result.reason) == (None, "outer_overflow")
-
-    run(scenario())
+    async with alone() as node:
+        node.restart(replace(node.store.current, anchor=-huge, buffers={"velocity": huge.clone()}))
+        result = await node.end(huge)
+        assert (result.state, result.reason) == (None, "outer_overflow")
 
 
-def test_an_overflow_on_the_way_is_a_failed_round(alone) -> None:
+async def test_an_overflow_on_the_way_is_a_failed_round(alone) -> None:
     """Numbers of others that overflow before the outer step cost the round, and no progress."""
 
     async def overflowing(*_: Any) -> Averaged:
         """As with an infinite weight that nobody checked."""
         return Averaged(round(math.inf), (), {})
 
-    async def scenario() -> None:
-        async with alone() as node:
-            node.deciding_with.exchange.average = overflowing
-            result = await node.end(torch.ones(NUMEL))
-            assert result.state is None and result.reason is not None
-            assert result.reason.fate is Fate.MADE_ANEW
-
-    run(scenario())
+    async with alone() as node:
+        node.deciding_with.exchange.average = overflowing
+        result = await node.end(torch.ones(NUMEL))
+        assert result.state is None and result.reason is not None
+        assert result.reason.fate is Fate.MADE_ANEW
 
 
-def test_a_failed_round_keeps_no_state(alone, caplog) -> None:
+async def test_a_failed_round_keeps_no_state(alone, caplog) -> None:
     """The states that it had begun are gone at once."""
     caplog.set_level("CRITICAL", "dupt_swarm")  # pytest would keep the error, and so its traceback
 
     async def failing(*_: Any) -> Averaged:
         raise ValueError("none is sound")
 
-    async def scenario() -> None:
-        async with alone() as node:
-            begun: list[weakref.ref[NextState]] = []
+    async with alone() as node:
+        begun: list[weakref.ref[NextState]] = []
 
-            def begin(before: ReplicaState) -> NextState:
-                state = node.store.following(before)
-                begun.append(weakref.ref(state))
-                return state
+        def begin(before: ReplicaState) -> NextState:
+            state = node.store.following(before)
+            begun.append(weakref.ref(state))
+            return state
 
-            node.begin = begin
-            node.deciding_with.exchange.average = failing
-            result = await node.end(torch.ones(NUMEL))
-            assert result.state is None
-            await node.stop()
-            assert begun and {each() for each in begun} == {None}
-
-    run(scenario())
+        node.begin = begin
+        node.deciding_with.exchange.average = failing
+        result = await node.end(torch.ones(NUMEL))
+        assert result.state is None
+        await node.stop()
+        assert begun and {each() for each in begun} == {None}
 
 
-def test_only_the_present_state_is_kept_while_the_next_is_computed(alone) -> None:
+async def test_only_the_present_state_is_kept_while_the_next_is_computed(alone) -> None:
     """It needs the memory: those before are gone by then, as nobody needs them."""
+    async with alone() as node:
+        node.participant.log.add = lambda *_: None  # which keeps one, if that is allowed
+        states: list[weakref.ref[torch.Tensor]] = []
+        kept: list[int] = []
 
-    async def scenario() -> None:
-        async with alone() as node:
-            node.participant.log.add = lambda *_: None  # which keeps one, if that is allowed
-            states: list[weakref.ref[torch.Tensor]] = []
-            kept: list[int] = []
+        def begin(before: ReplicaState) -> NextState:
+            gc.collect()
+            # The loop waits for us: a thread that has just handed over its result may still let go.
+            patiently(lambda: {place for place, each in enumerate(states) if each() is not None})
+            states.append(weakref.ref(before.anchor))
+            kept.append(sum(each() is not None for each in states))
+            return node.store.following(before)
 
-            def begin(before: ReplicaState) -> NextState:
-                gc.collect()
-                # The loop waits for us: a thread that has just handed over its result may still let go.
-                patiently(lambda: {place for place, each in enumerate(states) if each() is not None})
-                states.append(weakref.ref(before.anchor))
-                kept.append(sum(each() is not None for each in states))
-                return node.store.following(before)
-
-            node.begin = begin
-            for number in range(6):
-                result = await node.end(torch.full((NUMEL,), 1.0 + number))
-                assert result.reason is None
-            assert kept == [1] * 6
-
-    run(scenario())
+        node.begin = begin
+        for number in range(6):
+            result = await node.end(torch.full((NUMEL,), 1.0 + number))
+            assert result.reason is None
+        assert kept == [1] * 6
 
 
-def test_a_full_disk_stops_no_training(alone, caplog, tmp_path: Path) -> None:
+async def test_a_full_disk_stops_no_training(alone, caplog, tmp_path: Path) -> None:
     """What would be signed cannot be kept: the round fails, the trainer hears of others, then all goes on."""
     (folder := tmp_path / "pledges.json").mkdir()  # nothing can be written there
-
-    async def scenario() -> None:
-        async with alone() as node:
-            pledges, view = node.deciding_with.pledges, View(0.0, ())
-            await node.stop()
-            pledges._path = folder
-            for _ in range(2):
-                node.participant.on_view(view)
-            assert node.told.count(view) == 2
-            result = await node.end(torch.ones(NUMEL))
-            assert result.reason is Failure.NETWORK and result.reason.fate is Fate.KEPT
-            pledges._path = tmp_path / "kept.json"
-            assert (await node.end(torch.ones(NUMEL))).state is not None
-
-    run(scenario())
+    async with alone() as node:
+        pledges, view = node.deciding_with.pledges, View(0.0, ())
+        await node.stop()
+        pledges._path = folder
+        for _ in range(2):
+            node.participant.on_view(view)
+        assert node.told.count(view) == 2
+        result = await node.end(torch.ones(NUMEL))
+        assert result.reason is Failure.NETWORK and result.reason.fate is Fate.KEPT
+        pledges._path = tmp_path / "kept.json"
+        assert (await node.end(torch.ones(NUMEL))).state is not None
     assert caplog.text.count("taking part in no round") == 1
 
 
-def test_a_round_that_is_given_up_before_it_begins(alone) -> None:
+async def test_a_round_that_is_given_up_before_it_begins(alone) -> None:
     """Who says so while it is looked whether the others have ended it is heard, and only for this round."""
-
-    async def scenario() -> None:
-        async with alone() as node:
-            node.alone.view = SimpleNamespace(time=-math.inf)
-            node.alone.while_looking = node.participant.cancel_round
-            result = await node.end(torch.ones(NUMEL))
-            assert (result.state, result.reason) == (None, "cancelled")
-            result = await node.end(torch.ones(NUMEL))
-            assert result.state is not None
-
-    run(scenario())
+    async with alone() as node:
+        node.alone.view = SimpleNamespace(time=-math.inf)
+        node.alone.while_looking = node.participant.cancel_round
+        result = await node.end(torch.ones(NUMEL))
+        assert (result.state, result.reason) == (None, "cancelled")
+        result = await node.end(torch.ones(NUMEL))
+        assert result.state is not None
 
 
-def test_a_round_that_is_given_up(alone) -> None:
+async def test_a_round_that_is_given_up(alone) -> None:
     """Nobody waits for it any more; it may end all the same, and then there is a newer state."""
+    async with alone() as node:
+        judged = asyncio.Event()
 
-    async def scenario() -> None:
-        async with alone() as node:
-            judged = asyncio.Event()
+        async def accepts(_: ReplicaState) -> bool:
+            node.participant.cancel_round()
+            return await judged.wait()
 
-            async def accepts(_: ReplicaState) -> bool:
-                node.participant.cancel_round()
-                return await judged.wait()
-
-            node.deciding.accepts = accepts
-            session = node.deciding.present
-            assert session is not None
-            result = await node.end(torch.ones(NUMEL))
-            assert (result.state, result.reason) == (None, "cancelled")
-            assert node.store.newer is None
-            judged.set()
-            ended = await session.ended
-            assert node.store.newer is not None and node.store.newer.digest == ended.link.after
-
-    run(scenario())
+        node.deciding.accepts = accepts
+        session = node.deciding.present
+        assert session is not None
+        result = await node.end(torch.ones(NUMEL))
+        assert (result.state, result.reason) == (None, "cancelled")
+        assert node.store.newer is None
+        judged.set()
+        ended = await session.ended
+        assert node.store.newer is not None and node.store.newer.digest == ended.link.after
 
 
-def test_a_round_that_the_others_have_ended(alone) -> None:
+async def test_a_round_that_the_others_have_ended(alone) -> None:
     """It is given up as behind, and is no failed round."""
-
-    async def scenario() -> None:
-        async with alone() as node:
-            node.store.newer = node.store.current
-            result = await node.end(torch.ones(NUMEL))
-            assert (result.state, result.reason) == (None, "behind")
-            assert node.participant.tally.told.failures == ()
-
-    run(scenario())
+    async with alone() as node:
+        node.store.newer = node.store.current
+        result = await node.end(torch.ones(NUMEL))
+        assert (result.state, result.reason) == (None, "behind")
+        assert node.participant.tally.told.failures == ()
