@@ -1,11 +1,10 @@
 """The exchange `share` between real peers on loopback."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -70,23 +69,15 @@ async def end_all(peers: Sequence[Decider], contributions: Sequence[torch.Tensor
     )
 
 
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 90))
-
-
-def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
+async def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
     """Members behind routers coordinate nothing; what they bring counts, and they get the average."""
-
-    async def scenario() -> None:
-        async with sharing(make_sharing(), hidden=(1, 2)) as (peers, _):
-            ended = await end_all(peers, contributions)
-            [link] = {each.link for each in ended}
-            assert set(link.counted) == {each.peer_id for each in peers} and not link.choice.weak
-            assert {state_of(each).swarm_tokens for each in ended} == {35_000}
-            for each in peers:
-                assert each.deciding._desks[link.state].round.ballots.coordinator == peers[0].peer_id
-
-    run(scenario())
+    async with sharing(make_sharing(), hidden=(1, 2)) as (peers, _):
+        ended = await end_all(peers, contributions)
+        [link] = {each.link for each in ended}
+        assert set(link.counted) == {each.peer_id for each in peers} and not link.choice.weak
+        assert {state_of(each).swarm_tokens for each in ended} == {35_000}
+        for each in peers:
+            assert each.deciding._desks[link.state].round.ballots.coordinator == peers[0].peer_id
 
 
 @pytest.mark.parametrize(
@@ -97,26 +88,22 @@ def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, contribu
         ("two_bit", "agreeing_mean"),
     ],
 )
-def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec, rule) -> None:
+async def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec, rule) -> None:
     """Three members get bit for bit the same state; with exact contributions, the one computed by hand."""
     manifest = make_sharing(codec, rule=rule)
-
-    async def scenario() -> None:
-        async with sharing(manifest) as (peers, state):
-            ended = await end_all(peers, contributions)
-            [digest] = {state_of(each).digest for each in ended}
-            assert {state_of(each).swarm_tokens for each in ended} == {35_000}
-            averaged = [each.computed.averaged for each in ended if each.computed is not None]
-            assert [list(each.blobs) for each in averaged] == [list(averaged[0].blobs)] * 3
-            assert {each.counted for each in averaged} == {tuple(sorted(peer.peer_id for peer in peers))}
-            if codec == "fp32":
-                by_id = sorted(zip((each.peer_id for each in peers), contributions, WEIGHTS, strict=True))
-                [(_, one, w1), (_, two, w2), (_, three, w3)] = by_id
-                expected = one * (w1 / 35_000) + two * (w2 / 35_000) + three * (w3 / 35_000)
-                makers = [each.peer_id for each in peers]
-                assert step(manifest, state, expected, 35_000, makers).digest == digest
-
-    run(scenario())
+    async with sharing(manifest) as (peers, state):
+        ended = await end_all(peers, contributions)
+        [digest] = {state_of(each).digest for each in ended}
+        assert {state_of(each).swarm_tokens for each in ended} == {35_000}
+        averaged = [each.computed.averaged for each in ended if each.computed is not None]
+        assert [list(each.blobs) for each in averaged] == [list(averaged[0].blobs)] * 3
+        assert {each.counted for each in averaged} == {tuple(sorted(peer.peer_id for peer in peers))}
+        if codec == "fp32":
+            by_id = sorted(zip((each.peer_id for each in peers), contributions, WEIGHTS, strict=True))
+            [(_, one, w1), (_, two, w2), (_, three, w3)] = by_id
+            expected = one * (w1 / 35_000) + two * (w2 / 35_000) + three * (w3 / 35_000)
+            makers = [each.peer_id for each in peers]
+            assert step(manifest, state, expected, 35_000, makers).digest == digest
 
 
 def test_strangers_take_few_places() -> None:
@@ -136,98 +123,86 @@ def test_strangers_take_few_places() -> None:
     assert fetching(Electorate()).rarest(members=True) in wanted
 
 
-def test_alone(sharing, make_sharing, contributions) -> None:
+async def test_alone(sharing, make_sharing, contributions) -> None:
     """Who is alone gets its own contribution, and what is needed to compute the round again."""
     manifest = make_sharing()
-
-    async def scenario() -> None:
-        async with sharing(manifest, 1) as ([peer], state):
-            ended = await peer.end(contributions[0], WEIGHTS[0])
-            expected = step(manifest, state, contributions[0], WEIGHTS[0], [peer.peer_id])
-            assert state_of(ended).digest == expected.digest
-            assert ended.computed is not None
-            [brought] = ended.link.choice.brought
-            assert list(ended.computed.averaged.blobs) == [brought.digest]
-
-    run(scenario())
+    async with sharing(manifest, 1) as ([peer], state):
+        ended = await peer.end(contributions[0], WEIGHTS[0])
+        expected = step(manifest, state, contributions[0], WEIGHTS[0], [peer.peer_id])
+        assert state_of(ended).digest == expected.digest
+        assert ended.computed is not None
+        [brought] = ended.link.choice.brought
+        assert list(ended.computed.averaged.blobs) == [brought.digest]
 
 
-def test_a_peer_that_gives_its_contribution_to_nobody_is_left_out(
+async def test_a_peer_that_gives_its_contribution_to_nobody_is_left_out(
     sharing, make_sharing, contributions
 ) -> None:
     """What not more than half hold does not count; its maker gets the others' state all the same."""
-
-    async def scenario() -> None:
-        async with sharing(make_sharing(seconds=10)) as (peers, _):
-            miser = peers[2].peer_id
-            peers[2].blobs._shelves.clear()
-            ended = await end_all(peers, contributions)
-            [link] = {each.link for each in ended}
-            assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
-            assert miser not in link.counted and not link.choice.weak
-            assert {state_of(each).digest for each in ended} == {link.after}
-            assert {state_of(each).swarm_tokens for each in ended} == {30_000}
-
-    run(scenario())
+    async with sharing(make_sharing(seconds=10)) as (peers, _):
+        miser = peers[2].peer_id
+        peers[2].blobs._shelves.clear()
+        ended = await end_all(peers, contributions)
+        [link] = {each.link for each in ended}
+        assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
+        assert miser not in link.counted and not link.choice.weak
+        assert {state_of(each).digest for each in ended} == {link.after}
+        assert {state_of(each).swarm_tokens for each in ended} == {30_000}
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_a_member_that_is_silent_costs_nobody_the_round(sharing, make_sharing, contributions, first) -> None:
+async def test_a_member_that_is_silent_costs_nobody_the_round(
+    sharing, make_sharing, contributions, first
+) -> None:
     """Two of three end the round in time without the third, which had everything and then said nothing.
 
     If it does not coordinate, its own counts: they had it. Else they choose again, from what is there then.
     """
+    async with sharing(make_sharing(gather=3)) as (peers, _):
+        coordinator = peers[0].deciding.present.round.ballots.coordinator
+        silent = next(each for each in peers if (each.peer_id == coordinator) is first)
+        others = [each for each in peers if each is not silent]
+        fell_silent = asyncio.Event()
 
-    async def scenario() -> None:
-        async with sharing(make_sharing(gather=3)) as (peers, _):
-            coordinator = peers[0].deciding.present.round.ballots.coordinator
-            silent = next(each for each in peers if (each.peer_id == coordinator) is first)
-            others = [each for each in peers if each is not silent]
-            fell_silent = asyncio.Event()
+        async def says_no_more(_: ReplicaState) -> bool:
+            silent.seen.refused = {each.peer_id for each in others}
+            silent.deciding.rest()
+            fell_silent.set()
+            return await asyncio.Event().wait()
 
-            async def says_no_more(_: ReplicaState) -> bool:
-                silent.seen.refused = {each.peer_id for each in others}
-                silent.deciding.rest()
-                fell_silent.set()
-                return await asyncio.Event().wait()
+        async def accepts_later(_: ReplicaState) -> bool:
+            return await fell_silent.wait()
 
-            async def accepts_later(_: ReplicaState) -> bool:
-                return await fell_silent.wait()
-
-            silent.deciding.accepts = says_no_more
-            for each in others:  # else both may have decided before the third looks at anything
-                each.deciding.accepts = accepts_later
-            tasks = [
-                asyncio.create_task(each.end(values, tokens))
-                for each, values, tokens in zip((*others, silent), contributions, WEIGHTS, strict=True)
-            ]
-            ended = await asyncio.gather(*tasks[:2])
-            [link] = {each.link for each in ended}
-            assert {state_of(each).digest for each in ended} == {link.after}
-            assert link.makers == {each.peer_id for each in others} and not link.choice.weak
-            if not first:
-                assert link.ballot == 0 and state_of(ended[0]).swarm_tokens == 35_000
-            await asyncio.wait([tasks[2]])
-            assert tasks[2].cancelled()
-
-    run(scenario())
+        silent.deciding.accepts = says_no_more
+        for each in others:  # else both may have decided before the third looks at anything
+            each.deciding.accepts = accepts_later
+        tasks = [
+            asyncio.create_task(each.end(values, tokens))
+            for each, values, tokens in zip((*others, silent), contributions, WEIGHTS, strict=True)
+        ]
+        ended = await asyncio.gather(*tasks[:2])
+        [link] = {each.link for each in ended}
+        assert {state_of(each).digest for each in ended} == {link.after}
+        assert link.makers == {each.peer_id for each in others} and not link.choice.weak
+        if not first:
+            assert link.ballot == 0 and state_of(ended[0]).swarm_tokens == 35_000
+        await asyncio.wait([tasks[2]])
+        assert tasks[2].cancelled()
 
 
-def test_what_is_not_what_its_maker_has_signed_for_is_left_out(sharing, make_sharing, contributions) -> None:
+async def test_what_is_not_what_its_maker_has_signed_for_is_left_out(
+    sharing, make_sharing, contributions
+) -> None:
     """A contribution that claims more tokens than its maker states is held by nobody, and does not count."""
+    async with sharing(make_sharing(seconds=10)) as (peers, _):
+        liar = peers[2]
+        prepare = liar.context.exchange.prepare
 
-    async def scenario() -> None:
-        async with sharing(make_sharing(seconds=10)) as (peers, _):
-            liar = peers[2]
-            prepare = liar.context.exchange.prepare
+        async def with_more_tokens(contribution: bytes | memoryview, claim: Claim) -> Brought:
+            return replace(await prepare(contribution, claim), tokens=claim.tokens + 1)
 
-            async def with_more_tokens(contribution: bytes | memoryview, claim: Claim) -> Brought:
-                return replace(await prepare(contribution, claim), tokens=claim.tokens + 1)
-
-            liar.context.exchange.prepare = with_more_tokens
-            ended = await end_all(peers, contributions)
-            [link] = {each.link for each in ended}
-            assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
-            assert {state_of(each).digest for each in ended} == {link.after}
-
-    run(scenario())
+        liar.context.exchange.prepare = with_more_tokens
+        ended = await end_all(peers, contributions)
+        [link] = {each.link for each in ended}
+        assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
+        assert {state_of(each).digest for each in ended} == {link.after}
