@@ -8,6 +8,8 @@ from pathlib import Path
 from tests.support.imports import FILES, OURS, ROOT, imports_of, module_of
 
 FOLDERS = sorted(path.parent for path in FILES if path.name == "__init__.py")
+SHARED_BY_TESTS = Path("tests/support")
+MAPS = [*FOLDERS, SHARED_BY_TESTS]
 # In documents: what a user's programs write or read, not ours.
 MADE_BY_PROGRAMS = {"model/", "out/", "tokens/"}
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -23,7 +25,8 @@ def map_of(folder: Path) -> list[str]:
 
 def code_in(folder: Path) -> set[str]:
     """The modules and packages directly in a folder, as a map names them."""
-    inside = [path.relative_to(folder) for path in FILES if path.is_relative_to(folder)]
+    files = [*FILES, *(path.relative_to(ROOT) for path in (ROOT / SHARED_BY_TESTS).rglob("*.py"))]
+    inside = [path.relative_to(folder) for path in files if path.is_relative_to(folder)]
     names = {path.stem if len(path.parts) == 1 else f"{path.parts[0]}/" for path in inside}
     return names - {"__init__", "__main__"}
 
@@ -48,13 +51,13 @@ def circles(imports: dict[str, set[str]]) -> list[list[str]]:
 
 def test_map_names_every_file() -> None:
     """The docstring of each folder's `__init__` has one line for every module and sub-folder in it."""
-    missing = {str(folder): sorted(code_in(folder) - set(map_of(folder))) for folder in FOLDERS}
+    missing = {str(folder): sorted(code_in(folder) - set(map_of(folder))) for folder in MAPS}
     assert {folder: names for folder, names in missing.items() if names} == {}
 
 
 def test_map_names_nothing_else() -> None:
     """No map keeps a line for a file that was renamed or removed, and none names a file twice."""
-    for folder in FOLDERS:
+    for folder in MAPS:
         entries = map_of(folder)
         assert len(entries) == len(set(entries)), folder
         paths = [ROOT / folder / (entry if entry.endswith("/") else f"{entry}.py") for entry in entries]

@@ -1,14 +1,21 @@
 """Paths at which this user may not even look."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.ordinary import run_as_ordinary
+from tests.support.imports import ROOT
+from tests.support.lacking import skip
 
+# What lets root look and write where it may not.
+RIGHTS = "-dac_override,-dac_read_search"
 ADDRESS = "/ip4/127.0.0.1/tcp/1/p2p/QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N"
 # Runs the commands that it is given one after the other: importing PyTorch takes longer than all of them.
 RUN_ALL = """
@@ -43,6 +50,17 @@ def closed(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "np").mkdir(mode=0)
     yield tmp_path
     (tmp_path / "np").chmod(0o700)
+
+
+def run_as_ordinary(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python as somebody whom permissions bind, which they do not do to root, to its end."""
+    command = [sys.executable, *arguments]
+    if os.geteuid() == 0:
+        if not shutil.which("setpriv"):
+            skip("root needs setpriv to be bound by permissions")
+        command = ["setpriv", f"--bounding-set={RIGHTS}", *command]
+    paths = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=cwd, env=paths, capture_output=True, text=True, timeout=300)
 
 
 def run_all(folder: Path, *lines: str) -> list[list[Any]]:
