@@ -10,6 +10,7 @@ import pytest
 
 from dupt_swarm.oracle.commands import Command, Commands
 from dupt_swarm.settings import Hours
+from tests.support.clock import Clock
 
 RUN, PAUSE, FINISH, STOP = Command
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -29,16 +30,6 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def at(text: str) -> float:
     """Seconds since the epoch of a local time."""
     return datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self, text: str) -> None:
-        self.now = at(text)
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.mark.parametrize(
@@ -71,7 +62,7 @@ def test_what_ends_it_is_for_good_and_otherwise_the_last_word_counts(
 
 def test_without_hours_a_pause_lasts_until_resume() -> None:
     """By hand only, and forever."""
-    clock = Clock("2026-01-10 12:00")
+    clock = Clock(at("2026-01-10 12:00"))
     commands = Commands(clock=clock)
     commands.give(PAUSE)
     clock.now += 1e7
@@ -103,7 +94,7 @@ def test_what_was_said_holds_until_the_hours_begin_or_end(
     begun: str, given: Command | None, expected: dict[str, Command]
 ) -> None:
     """Then the hours decide again."""
-    clock = Clock(begun)
+    clock = Clock(at(begun))
     commands = Commands(NIGHTS, clock)
     if given is not None:
         commands.give(given)
@@ -120,7 +111,7 @@ def test_what_was_said_holds_until_the_hours_begin_or_end(
 )
 def test_a_pause_says_when_it_ends(now: str, given: Command | None, until: str) -> None:
     """When the hours next begin."""
-    commands = Commands(NIGHTS, Clock(now))
+    commands = Commands(NIGHTS, Clock(at(now)))
     if given is not None:
         commands.give(given)
     assert commands.paused_until == at(until)
@@ -171,7 +162,7 @@ def test_others_who_use_the_machine() -> None:
 
 def test_others_do_not_matter_outside_the_hours() -> None:
     """It is the hours that the pause waits for."""
-    clock = Clock("2026-01-10 12:00")
+    clock = Clock(at("2026-01-10 12:00"))
     commands = Commands(NIGHTS, clock, is_free=lambda: False)
     assert (commands.current, commands.waits) == (PAUSE, False)
     clock.now = at("2026-01-10 23:00")

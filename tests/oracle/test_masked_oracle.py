@@ -14,9 +14,8 @@ from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 from tests.support.encoders import encoder_manifest, encoder_tokenizer, manual_in
-from tests.support.sessions import train_in_sessions, training
+from tests.support.sessions import train_in_sessions, train_together
 from tests.support.tiny import settings
-from tests.support.waiting import wait_until
 
 TOKENIZER = encoder_tokenizer()
 ROUNDS = 10
@@ -55,12 +54,7 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
         oracles = [
             Oracle(swarm, settings_for(text, ROUNDS)) for swarm, text in zip(swarms, texts, strict=False)
         ]
-        for oracle in oracles:  # nobody begins before the others are there
-            wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 3)  # type: ignore[misc]
-        with training(oracles) as runs:
-            for run in runs:
-                run.result(timeout=120)
-        ended = [oracle.status() for oracle in oracles]
+        ended = train_together(oracles)
         audited = audit(first.addresses)
         with Swarm.join(first.addresses, tmp_path / "judge", settings("evaluator")) as judging:
             found = Evaluator(judging, EvaluatorSettings(texts[3], device="cpu")).measure()

@@ -12,10 +12,9 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import OracleSettings
 from tests.support.pairs import sentences, seq2seq_tables
-from tests.support.sessions import train_in_sessions, training
+from tests.support.sessions import train_in_sessions, train_together
 from tests.support.tasks import write_lines
 from tests.support.tiny import settings, tiny_manifest
-from tests.support.waiting import wait_until
 
 SENTENCES = sentences()
 CONTEXT, PAIRS_PER_STEP = 64, 8
@@ -58,12 +57,7 @@ def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
     with create as first:
         swarms = [Swarm.join(first.addresses, tmp_path / f"own{n}", settings()) for n in range(3)]
         oracles = [Oracle(swarm, settings_for(tmp_path, n, rounds=3)) for n, swarm in enumerate(swarms)]
-        for oracle in oracles:  # none begins before the others are there
-            wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 3)  # type: ignore[misc]
-        with training(oracles) as runs:
-            for run in runs:
-                run.result(timeout=120)
-        statuses = [oracle.status() for oracle in oracles]
+        statuses = train_together(oracles)
         digests = {swarm.state.digest for swarm in swarms}
         audited = audit(first.addresses)
         for swarm in swarms:

@@ -22,7 +22,7 @@ from dupt_swarm.oracle.status import Status
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 from tests.support.saved_models import write_model
-from tests.support.sessions import train_in_sessions, training
+from tests.support.sessions import train_in_sessions, train_together
 from tests.support.tasks import two_languages, write_lines
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
@@ -65,12 +65,7 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
             Oracle(swarm, settings_for(examples(tmp_path, swarm.folder.path.parent.name, seed), rounds=8))
             for seed, swarm in enumerate(swarms)
         ]
-        for oracle in oracles:  # neither begins before the other is there
-            wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == 2)  # type: ignore[misc]
-        with training(oracles) as runs:
-            for run in runs:
-                run.result(timeout=120)
-        together = [oracle.status() for oracle in oracles]
+        together = train_together(oracles)
         assert all(swarm.handed_over for swarm in swarms)
         wait_until(lambda: any(peer.record.heldout_accuracy is not None for peer in first.view.oracles))
         records = [peer.record for peer in first.view.oracles]

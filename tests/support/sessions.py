@@ -15,6 +15,7 @@ from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings
 from tests.support.tiny import settings
+from tests.support.waiting import wait_until
 
 
 class Recorder:
@@ -47,6 +48,16 @@ def training(oracles: Sequence[Oracle]) -> Iterator[list[Future[None]]]:
                     oracle.stop()
         for run in runs:
             run.result(timeout=60)  # raises what it has raised
+
+
+def train_together(oracles: Sequence[Oracle]) -> list[Status]:
+    """They train side by side until they have done what they shall, once each sees all; their last words."""
+    for oracle in oracles:
+        wait_until(lambda oracle=oracle: len(oracle._swarm.view.at_work) == len(oracles))  # type: ignore[misc]
+    with training(oracles) as runs:
+        for run in runs:
+            run.result(timeout=120)
+    return [oracle.status() for oracle in oracles]
 
 
 def train_in_sessions(
