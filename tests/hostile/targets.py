@@ -77,8 +77,9 @@ from dupt_swarm.replica.state import check_header
 from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.direct import Direct
 from tests.support.hello import hello
-from tests.support.lies import keys_by_id, said
+from tests.support.lies import keys_by_id
 from tests.support.tiny import tiny_manifest
+from tests.support.words import said
 
 SWARM, STATE, AFTER = "test-0", "a" * 64, "b" * 64
 SENDER = b"\x12\x20" + bytes(range(32))
@@ -212,7 +213,7 @@ def _electorate() -> Electorate:
 
 def _said(word: W) -> W:
     """With its signature."""
-    return said(SWARM, _keys()[word.maker], word)  # type: ignore[return-value]
+    return said(SWARM, _keys()[word.maker], word)
 
 
 def _choice() -> Choice:

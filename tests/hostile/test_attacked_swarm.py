@@ -16,10 +16,9 @@ from tests.hostile.test_bystanders import PORTS, bystander
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
 from tests.support.publishing import Publishing
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest
 from tests.support.signed_records import fresh_key, id_of
 from tests.support.stranger import stranger_beside
-from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 PATIENCE = 5.0
@@ -84,10 +83,9 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
 @pytest.mark.usefixtures("nothing_left")
 def test_phantoms_at_a_bystanders_address(tmp_path: Path) -> None:
     """They cost three rounds their matchmaking, the bystander a few calls, and no round fails."""
-    tokenizer = small_tokenizer()
     rounds = {"matchmaking_seconds": PATIENCE}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=rounds)
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
+    manifest = small_manifest(rounds=rounds)
+    with Cluster(tmp_path, manifest, names=ORACLES) as cluster:
         addresses = (*cluster.first.addresses, *(oracle.addresses[0] for oracle in cluster.oracles))
         attacker = Attacker(manifest, addresses, cluster.oracles[0].state.digest)
         began = time.monotonic()

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,15 @@ from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
 from dupt_swarm.replica.outer import build_outer
-from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.driven_swarm import Cluster
 from tests.support.hello import hello
 from tests.support.publishing import Publishing
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest
 from tests.support.signed_records import fresh_keys, id_of
 from tests.support.stranger import stranger_beside
-from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
+from tests.support.words import said
 
 KEYS, ROUNDS = 9, 4
 ORACLES = ("ada", "eve", "bob")
@@ -66,12 +64,10 @@ class Liars(Publishing):
         if not known or known[0] == self.state.digest:
             return []
         brought = tuple(Brought(peer, "0" * 64, 10) for peer in sorted(self.ids))
-        choice, words = Choice(brought, weak=True), Words(self.manifest.swarm_id)
-        accepted = []
-        for key in self.keys:
-            word = Acceptance(id_of(key), known[0], 0, choice.id, self.state.digest, weak=True)
-            accepted.append(replace(word, signed=words.sign(key, word)))
-        return [Link(known[0], 0, choice, self.state.digest, (), tuple(accepted))]
+        choice, after = Choice(brought, weak=True), self.state.digest
+        words = (Acceptance(id_of(key), known[0], 0, choice.id, after, weak=True) for key in self.keys)
+        accepted = (said(self.manifest.swarm_id, *pair) for pair in zip(self.keys, words, strict=True))
+        return [Link(known[0], 0, choice, after, (), tuple(accepted))]
 
     async def attack(self) -> None:
         async with stranger_beside(*self.addresses, identity=self._identity, kind=GuardedP2P) as p2p:
@@ -94,10 +90,9 @@ def test_many_strangers_claim_a_state_that_they_serve(
 ) -> None:
     """They are three times as many as the oracles: no peer fetches it, nor who joins then, no round fails or
     waits, and all end in one state, which is finite."""
-    tokenizer = small_tokenizer()
     rounds = {"matchmaking_seconds": 2}  # soon it may seem that nobody ends a round: the others only train
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=rounds)
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ORACLES) as cluster:
+    manifest = small_manifest(rounds=rounds)
+    with Cluster(tmp_path, manifest, names=ORACLES) as cluster:
         cluster.end_round()
         peers = (cluster.first, *cluster.oracles)
         addresses = tuple(peer.addresses[0] for peer in peers)

@@ -20,8 +20,8 @@ from dupt_swarm.node.messages import RoundResult
 from dupt_swarm.oracle.judge import GROUPS, accepts
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
-from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import reduced_tables, tiny_manifest
+from tests.support.saved_models import small_manifest
+from tests.support.tiny import reduced_tables
 
 TARGET = torch.full((100,), 3.0)  # where the model is best
 TOKENS = 640
@@ -36,8 +36,7 @@ def loss(anchor: Tensor) -> float:
 @contextmanager
 def swarm_of(folder: Path, *names: str, **tables: Any) -> Iterator[Cluster]:
     """A first peer, and these oracles, with these tables of the manifest."""
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **tables)
+    manifest = small_manifest(**tables)
     with Cluster(folder, manifest, [torch.zeros_like(TARGET)], names) as cluster:
         yield cluster
 

@@ -23,10 +23,9 @@ from dupt_swarm.organiser.invitation import Token
 from dupt_swarm.swarm import Swarm
 from tests.support.contributions import put
 from tests.support.driven_swarm import Cluster
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest
 from tests.support.signed_records import fresh_key, tell_record
 from tests.support.stranger import call_raw, peer_id_in, stranger_beside
-from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 ORGANISER = Ed25519PrivateKey.generate()
@@ -46,13 +45,8 @@ STREAM = ("Exchange.rpc_chunks", BytesValue(value=b'{"digest": "", "numbers": []
 
 
 def invited_manifest() -> Manifest:
-    tokenizer = small_tokenizer()
     public = ORGANISER.public_key().public_bytes_raw().hex()
-    return tiny_manifest(
-        tokenizer.sha256,
-        tokenizer.vocabulary_size,
-        admission={"kind": "invite", "organiser": public},
-    )
+    return small_manifest(admission={"kind": "invite", "organiser": public})
 
 
 def token_of(manifest: Manifest, uses: int = 1, seconds: float = HOUR) -> Token:
@@ -147,7 +141,7 @@ class Attackers:
 
 @contextmanager
 def invited_swarm(folder: Path) -> Iterator[Cluster]:
-    with Cluster(folder, invited_manifest(), [torch.zeros(20, 5)], organiser=ORGANISER) as cluster:
+    with Cluster(folder, invited_manifest(), organiser=ORGANISER) as cluster:
         yield cluster
 
 

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from dupt_swarm import Swarm
 from dupt_swarm.manifest import Manifest
@@ -16,9 +15,8 @@ from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.rounds.offences import ProofsMessage
 from tests.support.driven_swarm import Cluster
 from tests.support.lies import denied
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest
 from tests.support.stranger import call_raw, stranger_beside
-from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 
@@ -42,9 +40,8 @@ async def bring(address: str, proof: bytes) -> None:
 @pytest.mark.usefixtures("nothing_left", "quick_daemons")
 def test_evidence_lasts(tmp_path: Path) -> None:
     """All leave the liar out, whoever was told first, and so does a node that was started again."""
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+    manifest = small_manifest()
+    with Cluster(tmp_path, manifest) as cluster:
         honest, liar = cluster.oracles
         cluster.end_round()  # from now on both vote
         asyncio.run(bring(honest.addresses[0], proof_against(liar, manifest)))

@@ -33,9 +33,9 @@ from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 from tests.support.deciders import first_state
-from tests.support.lies import said
 from tests.support.signed_records import fresh_key, id_of, tell_record
 from tests.support.stranger import stranger_beside
+from tests.support.words import said
 
 NUMEL, ROUNDS = 10, 6
 PATIENCE, EXCHANGE = 4.0, 6.0
@@ -162,7 +162,7 @@ async def test_members_that_bring_nothing(stations, make_manifest, identities) -
             state = oracles[0].state.digest
             brought = Brought(me, hashlib.sha256(f"{me} {state}".encode()).hexdigest(), 10)
             promise = said(manifest.swarm_id, key, Promise(me, state, 0, brought, callable=False))
-            report = ReportMessage.of(Report(promise))  # type: ignore[arg-type]
+            report = ReportMessage.of(Report(promise))
             for oracle in oracles:
                 with suppress(CallError):
                     await p2p.call(oracle.peer.peer_id, Deciding.rpc_report, report)

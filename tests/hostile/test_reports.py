@@ -43,9 +43,10 @@ from dupt_swarm.replica.signed_words import W, Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider, first_state
 from tests.support.held_loop import assert_not_held
-from tests.support.lies import keys_by_id, said
+from tests.support.lies import keys_by_id
 from tests.support.signed_records import id_of
 from tests.support.stranger import answer_raw, call_raw, nested_extensions, stranger_beside
+from tests.support.words import said
 
 NUMEL = 1000
 STATE, AFTER, OTHER = "ab" * 32, "cd" * 32, "ef" * 32
@@ -189,7 +190,7 @@ class Liar:
 
     def said(self, word: W) -> W:
         """By it."""
-        return said(self._swarm_id, self._key, word)  # type: ignore[return-value]
+        return said(self._swarm_id, self._key, word)
 
     def promise(self, **more: Any) -> Promise:
         """Its own."""
@@ -309,11 +310,11 @@ async def test_a_report_full_of_words(stations, manifest, identities, monkeypatc
             peer: Promise(peer, digest, 0, Brought(peer, digest, 1), None, refused, leaves=True)
             for peer in leavers
         }
-        leaves = tuple(Report(said(swarm, each, words[peer])) for peer, each in leavers.items())  # type: ignore[arg-type]
+        leaves = tuple(Report(said(swarm, each, words[peer])) for peer, each in leavers.items())
         promise = said(swarm, key, Promise(id_of(key), digest, 0))
-        each = len(ReportMessage.of(Report(promise, leaves=leaves)).pack()) / len(leaves)  # type: ignore[arg-type]
+        each = len(ReportMessage.of(Report(promise, leaves=leaves)).pack()) / len(leaves)
         some = leaves[: int(0.98 * REPORT_BYTES_MAX / each)]
-        request = ReportMessage.of(Report(promise, leaves=some)).pack()  # type: ignore[arg-type]
+        request = ReportMessage.of(Report(promise, leaves=some)).pack()
         assert 0.9 * REPORT_BYTES_MAX < len(request) <= REPORT_BYTES_MAX
         with assert_not_held("Deciding.rpc_report", monkeypatch):
             reply = await call_raw(p2p, peers[0].station.address, Deciding.rpc_report.name, request)

@@ -8,10 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from dupt_swarm.manifest import Manifest
-from tests.support.turncoats import prepare
 from tests.support.turncoats.camp import TIMES, Camps, Stations, camps_of, ids, noise
 from tests.support.turncoats.coordinating import WITHHELD_CHOICE
-from tests.support.turncoats.orders import SpokenOrders
 from tests.support.turncoats.sharing import FOR_SOME, GARBLED, HOLDS_ALL, HOLDS_NOTHING, WITHHELD
 from tests.support.turncoats.telling import LATER_BALLOTS
 
@@ -20,11 +18,9 @@ from tests.support.turncoats.telling import LATER_BALLOTS
 def camps(
     stations: Stations, make_manifest: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> Camps:
-    """``async with camps(4) as camp``: so many peers that decide."""
-    orders = SpokenOrders()
-    prepare(orders, monkeypatch.setattr)
+    """Peers of which some lie."""
     times = TIMES | {"allreduce_seconds": 20}  # others than the maker are asked within half of that
-    return camps_of(stations, make_manifest(rounds=times), orders)
+    return camps_of(stations, make_manifest(rounds=times), monkeypatch)
 
 
 @pytest.mark.parametrize("how", [GARBLED, FOR_SOME])

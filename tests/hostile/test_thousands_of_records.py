@@ -6,17 +6,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-import torch
 from hivemind.p2p import P2P, P2PHandlerError
 
 from dupt_swarm.network.members.records import RECORDS_MAX
 from dupt_swarm.swarm import Swarm
 from tests.support.driven_swarm import Cluster
 from tests.support.publishing import Publishing
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest
 from tests.support.signed_records import fresh_keys, signed_record, tell
 from tests.support.stranger import stranger_beside
-from tests.support.tiny import tiny_manifest
 from tests.support.waiting import wait_until
 
 RECORDS, AT_ONCE = 2700, 64
@@ -77,11 +75,8 @@ def test_thousands_of_long_records(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """All places that are free are taken, and no more: honest peers still see one another and end rounds,
     memory is bounded, no node is replaced, and their records say that they have refused the rest."""
     monkeypatch.setenv("GOGC", "100")  # as users have it
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(
-        tokenizer.sha256, tokenizer.vocabulary_size, limits={"record_seconds": RECORD_SECONDS}
-    )
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ("ada", "eve", "bob")) as cluster:
+    manifest = small_manifest(limits={"record_seconds": RECORD_SECONDS})
+    with Cluster(tmp_path, manifest, names=("ada", "eve", "bob")) as cluster:
         cluster.end_round()
         peers, before = (cluster.first, *cluster.oracles), memory_of_nodes()
         addresses, honest = [peer.addresses[0] for peer in peers], {peer.peer_id for peer in peers}

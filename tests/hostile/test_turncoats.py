@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.rounds.ballots import Ballots
 from dupt_swarm.network.rounds.follow import Following
@@ -25,9 +24,8 @@ from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider
-from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import tiny_manifest
-from tests.support.turncoats import coordinating, prepare, telling
+from tests.support.saved_models import small_manifest
+from tests.support.turncoats import coordinating, telling
 from tests.support.turncoats.camp import (
     ROUND_SECONDS,
     TIMES,
@@ -39,28 +37,15 @@ from tests.support.turncoats.camp import (
     until,
 )
 from tests.support.turncoats.cluster import ROUNDS_MAX, Betrayed
-from tests.support.turncoats.orders import SpokenOrders
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(scope="session")
-def identities(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Five private keys."""
-    folder = tmp_path_factory.mktemp("keys")
-    paths = [folder / str(number) for number in range(5)]
-    for path in paths:
-        load_identity(path)
-    return paths
 
 
 @pytest.fixture
 def camps(
     stations: Stations, make_manifest: Callable[..., Manifest], monkeypatch: pytest.MonkeyPatch
 ) -> Camps:
-    """``async with camps(4) as camp``: so many peers that decide."""
-    orders = SpokenOrders()
-    prepare(orders, monkeypatch.setattr)
-    return camps_of(stations, make_manifest(rounds=TIMES), orders)
+    """Peers of which some lie."""
+    return camps_of(stations, make_manifest(rounds=TIMES), monkeypatch)
 
 
 def ballots_of(peer: Decider) -> Ballots:
@@ -336,9 +321,8 @@ async def test_a_newcomer_that_lies(camps: Camps) -> None:
 
 def betrayed(folder: Path) -> Betrayed:
     """Four honest oracles, and a fifth that turns against them."""
-    tokenizer = small_tokenizer()
     times = {"matchmaking_seconds": 5, "chunk_seconds": 3, "allreduce_seconds": 16}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds=times)
+    manifest = small_manifest(rounds=times)
     return Betrayed(folder, manifest, [torch.randn(100, 10)], ("ada", "bea", "cleo", "dora"))
 
 

@@ -9,8 +9,8 @@ import pytest
 from dupt_swarm import GPT, audit
 from tests.support.driven_swarm import Cluster
 from tests.support.programs import dupt_peer
-from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import reduced_tables, tiny_manifest
+from tests.support.saved_models import small_manifest
+from tests.support.tiny import reduced_tables
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -18,8 +18,7 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 @pytest.fixture(params=[{}, reduced_tables()], ids=["share", "reduce"])
 def swarm(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Two oracles and a first peer, with each exchange."""
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **request.param)
+    manifest = small_manifest(**request.param)
     with Cluster(tmp_path, manifest, list(GPT(manifest.model).parameters())) as cluster:
         yield cluster
 

@@ -19,8 +19,7 @@ from dupt_swarm.settings import NodeSettings
 from tests.support.driven_swarm import Cluster
 from tests.support.loopback import NOBODY
 from tests.support.programs import dupt_model
-from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import tiny_manifest
+from tests.support.saved_models import small_manifest
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -29,8 +28,7 @@ EVIL, SHOWN = "\x1b[2J<b>\u202eeve", "�[2J<b>�eve"
 
 def small() -> tuple[Manifest, list[Tensor]]:
     """The manifest of a very small model, and its first parameters."""
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
+    manifest = small_manifest()
     return manifest, list(first_model(manifest).parameters())
 
 
@@ -88,9 +86,8 @@ def test_the_newest_state_and_the_one_before(swarm: Cluster, tmp_path: Path) -> 
 
 def test_a_donor_dies_in_the_middle(tmp_path: Path) -> None:
     """The others give what it owed."""
-    tokenizer = small_tokenizer()
     shape = {"width": 256, "hidden_width": 1024, "layers": 4}
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, model=shape)
+    manifest = small_manifest(model=shape)
     with Cluster(tmp_path, manifest, list(GPT(manifest.model).parameters())) as swarm:
         swarm.wait_for(swarm.first.state, at_work=0)
         wait_until(lambda: len(swarm.first.view.holders(swarm.first.state.digest)) == 3)

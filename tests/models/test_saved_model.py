@@ -17,8 +17,7 @@ from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, check_v
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.storage import save_state
-from tests.support.saved_models import small_tokenizer, write_model, write_state
-from tests.support.tiny import tiny_manifest
+from tests.support.saved_models import small_manifest, small_tokenizer, write_model, write_state
 
 
 @pytest.fixture
@@ -167,9 +166,7 @@ def test_where_there_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_of_ones_own_cannot_be_built(tmp_path: Path) -> None:
     """A swarm may train any module: its state can be taken away, and is not forced into a GPT."""
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
-    model = write_state(tmp_path / "own", manifest, tokenizer, [torch.ones(2, 3)])
+    model = write_state(tmp_path / "own", small_manifest(), small_tokenizer(), [torch.ones(2, 3)])
     assert not model.described
     with pytest.raises(ManifestError, match="custom model that the manifest does not describe"):
         model.build(torch.device("cpu"))

@@ -27,7 +27,7 @@ from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from tests.support.kept_rounds import TOKENS, KeptRounds
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest, small_tokenizer
 from tests.support.signed_records import fresh_keys
 from tests.support.tiny import tiny_manifest
 
@@ -54,7 +54,7 @@ def rounds_of(manifest: Manifest, first: ReplicaState | None = None) -> KeptRoun
 @pytest.fixture(scope="module")
 def kept() -> KeptRounds:
     """Those of a swarm with a very small model."""
-    return rounds_of(tiny_manifest(TOKENIZER.sha256, TOKENIZER.vocabulary_size))
+    return rounds_of(small_manifest())
 
 
 def write(
@@ -149,7 +149,7 @@ def test_a_chain_whose_beginning_nobody_knew(kept, tmp_path) -> None:
 
 def test_a_first_state_that_is_named(tmp_path) -> None:
     """By the manifest, or by whoever asks: then nothing is drawn."""
-    manifest = tiny_manifest(TOKENIZER.sha256, TOKENIZER.vocabulary_size)
+    manifest = small_manifest()
     first = first_of(manifest, seed=99)
     named = rounds_of(manifest.model_copy(update={"initial_digest": first.digest}), first)
     assert verify(write(tmp_path / "named", named)).unchecked == ()
@@ -166,7 +166,7 @@ def test_a_first_state_that_is_named(tmp_path) -> None:
 
 def test_a_custom_model(tmp_path) -> None:
     """What its first weights were, the manifest does not say."""
-    manifest = tiny_manifest(TOKENIZER.sha256, TOKENIZER.vocabulary_size)
+    manifest = small_manifest()
     first = first_state(manifest, [torch.zeros(20, 5)])
     folder = write(tmp_path / "model", rounds_of(manifest, first))
     [reason] = verify(folder).unchecked

@@ -58,9 +58,9 @@ def no_garbage_collected() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def identities(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Four private keys on disk, made once since that takes a while."""
+    """Five private keys on disk, made once."""
     folder = tmp_path_factory.mktemp("keys")
-    paths = [folder / str(number) for number in range(4)]
+    paths = [folder / str(number) for number in range(5)]
     for path in paths:
         load_identity(path)
     return paths

@@ -17,9 +17,9 @@ from dupt_swarm.learning.safe_state import read_tree
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.replica.storage import saved_digest
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
-from tests.support.saved_models import small_tokenizer
+from tests.support.saved_models import small_manifest, small_tokenizer
 from tests.support.sessions import training
-from tests.support.tiny import settings, tiny_manifest
+from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
 TOKENS = 640  # of a round
@@ -32,13 +32,12 @@ def only_oracle(folder: Path) -> Iterator[tuple[Swarm, Oracle]]:
     """That of a swarm with a first peer; it shall save after each round."""
     words = " ".join(hashlib.sha256(str(number).encode()).hexdigest()[:4] for number in range(6000))
     (folder / "text.txt").write_text(words)
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, rounds={"tokens_per_round": TOKENS})
+    manifest = small_manifest(rounds={"tokens_per_round": TOKENS})
     parameters = GPT(manifest.model).parameters()
     wish = OracleSettings([WeightedCorpus(folder / "text.txt")], held_out_blocks=2, checkpoint_seconds=0)
     with (
         Swarm.create(
-            manifest, tokenizer.to_bytes(), parameters, folder / "first", settings("bootstrap")
+            manifest, small_tokenizer().to_bytes(), parameters, folder / "first", settings("bootstrap")
         ) as first,
         Swarm.join(first.addresses, folder / "oracle", settings()) as swarm,
     ):

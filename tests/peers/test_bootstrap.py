@@ -18,8 +18,8 @@ from peers import bootstrap
 from peers.control.actions import PeerControl
 from peers.interruption import Interruption
 from tests.support.driven_swarm import Cluster
-from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import settings, tiny_manifest
+from tests.support.saved_models import small_manifest
+from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
 ORGANISER = Ed25519PrivateKey.generate()
@@ -27,10 +27,8 @@ ORGANISER = Ed25519PrivateKey.generate()
 
 @pytest.fixture
 def manifest() -> Manifest:
-    tokenizer, public = small_tokenizer(), ORGANISER.public_key().public_bytes_raw().hex()
-    return tiny_manifest(
-        tokenizer.sha256, tokenizer.vocabulary_size, admission={"kind": "open", "organiser": public}
-    )
+    public = ORGANISER.public_key().public_bytes_raw().hex()
+    return small_manifest(admission={"kind": "open", "organiser": public})
 
 
 @contextmanager
@@ -64,7 +62,7 @@ def test_it_saves_whenever_its_own_state_has_changed(
 ) -> None:
     """At its interval, and at its end if need be; no state is saved twice, in the place of the one before."""
     monkeypatch.setattr(bootstrap, "CHECKPOINT_SECONDS", 1)
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+    with Cluster(tmp_path, manifest) as cluster:
         after = cluster.end_round()
         with kept(cluster.first, None):
             wait_until(lambda: saved(cluster.first) == after.digest, "it has saved")
@@ -80,7 +78,7 @@ def test_it_saves_whenever_its_own_state_has_changed(
 @pytest.mark.usefixtures("nothing_left")
 def test_a_peer_that_comes_hears_what_the_organiser_attests(manifest: Manifest, tmp_path: Path) -> None:
     """Signed where the key is, in the first peer's own process, and passed on by its node."""
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+    with Cluster(tmp_path, manifest) as cluster:
         cluster.end_round()
         with kept(cluster.first, ORGANISER):
             wait_until(
@@ -91,7 +89,7 @@ def test_a_peer_that_comes_hears_what_the_organiser_attests(manifest: Manifest, 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_state_is_attested_before_all_others_have_left(manifest: Manifest, tmp_path: Path) -> None:
     """Who comes just after them gets their last state, and not the one that was attested a while ago."""
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster, kept(cluster.first, ORGANISER):
+    with Cluster(tmp_path, manifest) as cluster, kept(cluster.first, ORGANISER):
         cluster.end_round()
         wait_until(lambda: _word(cluster, tmp_path) == "as its organiser attests", "newcomers hear it", 60)
         last = cluster.end_round()
@@ -111,7 +109,7 @@ def _word(cluster: Cluster, folder: Path) -> str:
 @pytest.mark.usefixtures("nothing_left")
 def test_its_anchor_is_that_of_its_state(manifest: Manifest, tmp_path: Path) -> None:
     """Its node moves on by itself; who reads the anchor sees the state that it was told, and that whole."""
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)]) as cluster:
+    with Cluster(tmp_path, manifest) as cluster:
         before = cluster.first.anchor.clone()
         for _ in range(4):
             after = cluster.end_round()

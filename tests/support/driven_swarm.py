@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -30,7 +31,7 @@ class Cluster:
         self,
         folder: Path,
         manifest: Manifest,
-        parameters: list[Tensor],
+        parameters: Sequence[Tensor] = (torch.zeros(20, 5),),
         names: tuple[str, ...] = ("ada", "eve"),
         organiser: Ed25519PrivateKey | None = None,
     ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -14,17 +13,17 @@ from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise, Word
+from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link, Promise
 from dupt_swarm.replica.replay import contribution_form, replay
-from dupt_swarm.replica.signed_words import Words
+from dupt_swarm.replica.signed_words import W
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 from tests.support.signed_records import id_of
+from tests.support.words import said
 
 NUMEL = 1000
 NOTHING = "0" * 64
 TOKENS = 10
-W = TypeVar("W", bound=Word)
 
 
 @dataclass
@@ -106,7 +105,7 @@ class KeptRounds:
         return Link(before, 0, choice, after, tuple(leaves), tuple(acceptances))
 
     def _signed(self, number: int, word: W) -> W:
-        return replace(word, signed=Words(self.manifest.swarm_id).sign(self.keys[number], word))
+        return said(self.manifest.swarm_id, self.keys[number], word)
 
     def end_round(
         self,

@@ -1,13 +1,11 @@
 """Proofs against peers that contradict themselves, made by whoever has their keys."""
 
-from dataclasses import replace
-
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dupt_swarm.replica.link import BROUGHT_MAX, Acceptance, Brought, Choice, Promise, Proposal, Word
+from dupt_swarm.replica.link import BROUGHT_MAX, Acceptance, Brought, Choice, Promise, Proposal
 from dupt_swarm.replica.proof import Proof
-from dupt_swarm.replica.signed_words import Words
 from tests.support.signed_records import fresh_keys, id_of
+from tests.support.words import said
 
 STATE, AFTER = "ab" * 32, "1" * 64
 
@@ -15,11 +13,6 @@ STATE, AFTER = "ab" * 32, "1" * 64
 def keys_by_id(count: int) -> dict[str, Ed25519PrivateKey]:
     """Of so many peers, in the order of their ids."""
     return dict(sorted((id_of(key), key) for key in fresh_keys(count)))
-
-
-def said(swarm_id: str, key: Ed25519PrivateKey, word: Word) -> Word:
-    """``word`` with the signature of its maker, the owner of ``key``."""
-    return replace(word, signed=Words(swarm_id).sign(key, word))
 
 
 def proposed_twice(swarm_id: str, key: Ed25519PrivateKey) -> Proof:

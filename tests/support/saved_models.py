@@ -20,6 +20,12 @@ def small_tokenizer(vocabulary_size: int = 300) -> Tokenizer:
     return train_tokenizer([TEXT], vocabulary_size)
 
 
+def small_manifest(**changes: Any) -> Manifest:
+    """`tiny_manifest` with the tokenizer of above."""
+    tokenizer = small_tokenizer()
+    return tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **changes)
+
+
 def write_model(folder: Path, tokenizer: Tokenizer | None = None, **changes: Any) -> SavedModel:
     """Write a model folder, with a task if they say so; ``changes`` as in `tiny_manifest`.
 

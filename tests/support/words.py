@@ -1,8 +1,11 @@
-"""Words of members of an electorate, without signatures."""
+"""Words of members of an electorate: without signatures, or with one by `said`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import (
@@ -15,9 +18,15 @@ from dupt_swarm.replica.link import (
     Proposal,
     coordinator_of,
 )
+from dupt_swarm.replica.signed_words import W, Words
 
 STATE = "ab" * 32
 FIVE = Electorate().after("abcde", weak=True)
+
+
+def said(swarm_id: str, key: Ed25519PrivateKey, word: W) -> W:
+    """``word`` with the signature of its maker, the owner of ``key``."""
+    return replace(word, signed=Words(swarm_id).sign(key, word))
 
 
 def brought(maker: str, tokens: int = 10) -> Brought:

@@ -264,10 +264,6 @@ def same_bits(first: Received, second: Received) -> bool:
     return first.values.numpy().tobytes() == second.values.numpy().tobytes()
 
 
-def run(scenario: Any) -> None:
-    asyncio.run(asyncio.wait_for(scenario, 90))
-
-
 @pytest.mark.parametrize("hidden", [(), (2,)], ids=["callable", "hidden"])
 async def test_all_get_the_same_average(deciders, manifest, contributions, hidden) -> None:
     """Three peers leave a state by bit for bit the same average: the mean weighted by tokens.

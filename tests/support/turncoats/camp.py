@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
+import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
@@ -14,6 +15,7 @@ from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.deciders import Decider, open_deciders
+from tests.support.turncoats import prepare
 from tests.support.turncoats.orders import SpokenOrders
 
 NUMEL = 3_000
@@ -134,8 +136,10 @@ Camps = Callable[..., AbstractAsyncContextManager[Camp]]
 """Starts so many peers; so many of them decide, or all."""
 
 
-def camps_of(stations: Stations, manifest: Manifest, orders: SpokenOrders) -> Camps:
-    """For tests of one process, which does as it is ordered; see `prepare`."""
+def camps_of(stations: Stations, manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> Camps:
+    """``async with camps(4) as camp``: so many peers that decide, in this process, which do as ordered."""
+    orders = SpokenOrders()
+    prepare(orders, monkeypatch.setattr)
 
     @asynccontextmanager
     async def start(count: int, electing: int | None = None) -> AsyncIterator[Camp]:
