@@ -2,22 +2,14 @@
 
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.chaos.life import assert_gone, assert_others_go_on, chaos_swarm, processes_of
+from tests.support.chaos.life import assert_gone, assert_others_go_on, processes_of
 from tests.support.chaos.swarm import MANIFEST, ChaosSwarm
 from tests.support.waiting import wait_until
 
 FREEZE_SECONDS = 1.5 * MANIFEST.limits.record_seconds  # the others have given it up by then
-
-
-@pytest.fixture(scope="module")
-def swarm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosSwarm]:
-    """One swarm for all tests here: what one of them broke must not trouble the next."""
-    with chaos_swarm(tmp_path_factory.mktemp("chaos")) as swarm:
-        yield swarm
 
 
 @pytest.mark.parametrize("stage", ["bringing", "promising"])
@@ -28,9 +20,7 @@ def test_an_oracle_dies_before_a_round(swarm: ChaosSwarm, stage: str) -> None:
 
 def test_an_oracle_is_killed_alone(swarm: ChaosSwarm) -> None:
     """Kill -9 of the trainer takes its node and its daemon with it; started again, it is in step."""
-    victim = swarm.oracle("killed")
-    victim.start()
-    victim.joined()
+    victim = swarm.join("killed")
     family = processes_of(victim)
     victim.kill()
     assert_gone(family)
@@ -85,18 +75,14 @@ def test_the_first_peer_dies_and_comes_back(swarm: ChaosSwarm) -> None:
     swarm.expect_rounds(2)
     swarm.first.start()
     assert swarm.first.joined()["address"] == swarm.address
-    joiner = swarm.oracle("after-the-first")
-    joiner.start()
-    joiner.joined()
+    joiner = swarm.join("after-the-first")
     swarm.expect_rounds(2, [*swarm.steady, joiner])
     joiner.kill()
 
 
 def test_a_peer_that_comes_back_finds_peers_of_old(swarm: ChaosSwarm) -> None:
     """When every initial peer is gone, an oracle rejoins through peers that it met before."""
-    comer = swarm.oracle("comer")
-    comer.start()
-    comer.joined()
+    comer = swarm.join("comer")
     book = comer.folder / "state" / MANIFEST.swarm_id / "peers.json"
     met = [oracle.joined()["peer_id"] for oracle in swarm.steady]
     wait_until(

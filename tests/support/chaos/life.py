@@ -13,7 +13,8 @@ from tests.support.chaos.swarm import MANIFEST, ChaosSwarm, PeerProcess
 from tests.support.leftovers import patiently, segments, sockets_folder
 from tests.support.waiting import wait_until
 
-TURN_SECONDS = 300.0  # within which a stage comes to an oracle: one of four reduces, in each round
+# Within which a stage comes to an oracle: past probation it is one of four that reduce, or whose turn it is.
+TURN_SECONDS = 300.0
 
 
 @contextmanager
@@ -50,9 +51,7 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 def assert_others_go_on(swarm: ChaosSwarm, stage: str) -> None:
     """An oracle dies at ``stage``: the others end that round or the next, and nothing is left of it."""
-    victim = swarm.oracle(f"dies in {stage}".replace(" ", "-"))
-    victim.start(stage)
-    victim.joined()
+    victim = swarm.join(f"dies-in-{stage}", stage)
     family = processes_of(victim)
     wait_until(lambda: not victim.alive, f"it dies in {stage}", TURN_SECONDS)
     swarm.expect_rounds(1)

@@ -172,6 +172,13 @@ class ChaosSwarm:
         """A further oracle, not started yet."""
         return self._new(name, "oracle", "/ip4/127.0.0.1/tcp/0", (self.address,))
 
+    def join(self, name: str, stage: str = "") -> PeerProcess:
+        """A further oracle, which has joined; ``stage`` as of `PeerProcess.start`."""
+        peer = self.oracle(name)
+        peer.start(stage)
+        peer.joined()
+        return peer
+
     def _new(self, name: str, role: str, listen: str, initial_peers: tuple[str, ...]) -> PeerProcess:
         peer = PeerProcess(self.folder / name, role, listen, initial_peers)
         peer.manifest = self._manifest
