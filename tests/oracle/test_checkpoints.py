@@ -55,23 +55,24 @@ def test_training_goes_on_while_one_is_written(tmp_path: Path, monkeypatch: pyte
         disk.wait(60)
         sync_files(*what)
 
-    monkeypatch.setattr("dupt_swarm.disk.folders.sync_files", slow)
-    with only_oracle(tmp_path) as (swarm, oracle), training([oracle]):
-        assert began.wait(60)
-        rounds = swarm.state.round
-        wait_until(lambda: swarm.state.round > rounds + 2)
-        assert swarm.folder.checkpoint is None
-        weights = [parameter.clone() for parameter in oracle.model.parameters()]
-        disk.set()
-        wait_until(lambda: swarm.folder.checkpoint)
-        oldest = min(swarm.folder.path.glob("checkpoint-*"))
-        saved = read_tree(oldest / ORACLE_FILE)
-        assert saved["state_digest"] == saved_digest(oldest / REPLICA_FILE)
-        own = saved["optimizer"]
-        done = own["tokens_total"] + own["round_tokens"]
-        assert TOKENS <= done <= (rounds + 1) * TOKENS
-        present = torch.cat([values.detach().reshape(-1) for values in weights])
-        assert not torch.equal(own["strategy"]["parameters"], present)
+    with only_oracle(tmp_path) as (swarm, oracle):
+        monkeypatch.setattr("dupt_swarm.disk.folders.sync_files", slow)  # joining writes, too
+        with training([oracle]):
+            assert began.wait(60)
+            rounds = swarm.state.round
+            wait_until(lambda: swarm.state.round > rounds + 2)
+            assert swarm.folder.checkpoint is None
+            weights = [parameter.clone() for parameter in oracle.model.parameters()]
+            disk.set()
+            wait_until(lambda: swarm.folder.checkpoint)
+            oldest = min(swarm.folder.path.glob("checkpoint-*"))
+            saved = read_tree(oldest / ORACLE_FILE)
+            assert saved["state_digest"] == saved_digest(oldest / REPLICA_FILE)
+            own = saved["optimizer"]
+            done = own["tokens_total"] + own["round_tokens"]
+            assert TOKENS <= done <= (rounds + 1) * TOKENS
+            present = torch.cat([values.detach().reshape(-1) for values in weights])
+            assert not torch.equal(own["strategy"]["parameters"], present)
 
 
 def test_one_that_the_swarm_has_overtaken(
