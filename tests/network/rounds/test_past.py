@@ -1,11 +1,11 @@
 """How a peer that has joined in the middle learns the rounds before: real links, told on loopback."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -25,8 +25,7 @@ from dupt_swarm.replica.link import Brought, Choice, Link
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
 from tests.support.driven_swarm import Cluster
 from tests.support.kept_rounds import NUMEL, KeptRounds
-from tests.support.saved_models import small_tokenizer
-from tests.support.tiny import tiny_manifest
+from tests.support.saved_models import small_manifest
 from tests.support.waiting import wait_until
 
 JOINED = 3  # the round of the state with which we have joined
@@ -70,36 +69,35 @@ class Newcomer:
 
 
 Tell = Callable[[Sequence[str]], Sequence[Link]]
-Scenario = Callable[[Newcomer], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture
-def joined(kept, stations, make_peer, tmp_path, monkeypatch) -> Callable[..., None]:
-    """``joined(scenario, tell, begins)``: the other tells these links, and that they begin there."""
+def joined(
+    kept, stations, make_peer, tmp_path, monkeypatch
+) -> Callable[..., AbstractAsyncContextManager[Newcomer]]:
+    """``async with joined(tell, begins) as newcomer``: the other tells these links, which begin there."""
     monkeypatch.setattr(past, "LOOK_SECONDS", 0.01)
 
-    def run(scenario: Scenario, tell: Tell, begins: Chain | None) -> None:
-        async def start() -> None:
-            async with stations(2) as [giving, asking]:
-                await connect(asking.p2p, [giving.address])
-                history = History(kept.states[JOINED], Words(kept.manifest.swarm_id), tmp_path / "chain")
-                history.follow(kept.links[JOINED:])
-                member = Membership(kept.manifest, asking.p2p, asking.key)
-                member.living = (make_peer(giving.peer_id),)
-                theirs, ours = Exchange(giving.p2p), Exchange(asking.p2p)
-                newcomer = Newcomer(history, Past(history, member, ours, kept.manifest), giving.peer_id, ours)
+    @asynccontextmanager
+    async def start(tell: Tell, begins: Chain | None) -> AsyncIterator[Newcomer]:
+        async with stations(2) as [giving, asking]:
+            await connect(asking.p2p, [giving.address])
+            history = History(kept.states[JOINED], Words(kept.manifest.swarm_id), tmp_path / "chain")
+            history.follow(kept.links[JOINED:])
+            member = Membership(kept.manifest, asking.p2p, asking.key)
+            member.living = (make_peer(giving.peer_id),)
+            theirs, ours = Exchange(giving.p2p), Exchange(asking.p2p)
+            newcomer = Newcomer(history, Past(history, member, ours, kept.manifest), giving.peer_id, ours)
 
-                def count(known: Sequence[str]) -> Sequence[Link]:
-                    newcomer.told += 1
-                    return tell(known)
+            def count(known: Sequence[str]) -> Sequence[Link]:
+                newcomer.told += 1
+                return tell(known)
 
-                theirs.tell_links(count, lambda: None if begins is None else BeginningRecord.of(begins))
-                await theirs.start()
-                await scenario(newcomer)
+            theirs.tell_links(count, lambda: None if begins is None else BeginningRecord.of(begins))
+            await theirs.start()
+            yield newcomer
 
-        asyncio.run(asyncio.wait_for(start(), 50))
-
-    return run
+    return start
 
 
 def on_disk(kept: KeptRounds, path: Path) -> Chain:
@@ -107,13 +105,12 @@ def on_disk(kept: KeptRounds, path: Path) -> Chain:
     return ChainFile(path, Words(kept.manifest.swarm_id)).load()
 
 
-def test_all_rounds_are_learnt(kept, joined, tmp_path, monkeypatch) -> None:
+async def test_all_rounds_are_learnt(kept, joined, tmp_path, monkeypatch) -> None:
     """From round 0 on, page by page, in memory and on disk; and rounds go on as before."""
     longest = max(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
     monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
     chain = kept.chain()
-
-    async def scenario(newcomer: Newcomer) -> None:
+    async with joined(chain.since, chain) as newcomer:
         await newcomer.asks.learn()
         assert newcomer.told == JOINED
         found = newcomer.history.chain
@@ -124,31 +121,25 @@ def test_all_rounds_are_learnt(kept, joined, tmp_path, monkeypatch) -> None:
         newcomer.history.follow(kept.links[-1:])
         assert on_disk(kept, tmp_path / "chain").links == kept.links
 
-    joined(scenario, chain.since, chain)
 
-
-def test_it_counts_as_received(kept, joined) -> None:
+async def test_it_counts_as_received(kept, joined) -> None:
     """Where our rate is limited, what comes next waits until it may."""
     chain = kept.chain()
-
-    async def scenario(newcomer: Newcomer) -> None:
+    async with joined(chain.since, chain) as newcomer:
         size = sum(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
         received = newcomer.exchange._p2p.bandwidth.download = TokenBucket(rate=size / 10)
         await newcomer.asks.learn()
         assert received.debt_seconds > 5
 
-    joined(scenario, chain.since, chain)
-
 
 @pytest.mark.parametrize("weak", [False, True], ids=["goes on", "wins"])
-def test_a_round_that_ends_while_it_is_written(kept, joined, tmp_path, monkeypatch, weak: bool) -> None:
+async def test_a_round_that_ends_while_it_is_written(kept, joined, tmp_path, monkeypatch, weak: bool) -> None:
     """It is on disk too, whether it goes on from ours or takes the place of a weak one."""
     branch = kept.branch(ROUNDS - 1)
     branch.end_round(values(20), [0], weak=True)
     chain, write = kept.chain(), ChainFile.write
     kept.end_round(values(7))
-
-    async def scenario(newcomer: Newcomer) -> None:
+    async with joined(chain.since, chain) as newcomer:
         history, loop = newcomer.history, asyncio.get_running_loop()
         if weak:
             history.chain.cut(kept.states[ROUNDS - 1].digest)
@@ -165,8 +156,6 @@ def test_a_round_that_ends_while_it_is_written(kept, joined, tmp_path, monkeypat
         monkeypatch.setattr(ChainFile, "write", slowly)
         await newcomer.asks.learn()
         assert history.chain.links == on_disk(kept, tmp_path / "chain").links == kept.links
-
-    joined(scenario, chain.since, chain)
 
 
 def forged(link: Link) -> Link:
@@ -211,7 +200,7 @@ LIES: dict[str, Callable[[KeptRounds], Sequence[Link]]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
+async def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
     """Our chain stays as it is, and who tells them is not asked again at once."""
     told = LIES[lie](kept)
     now = [1000.0]
@@ -220,7 +209,7 @@ def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
     def tell(known: Sequence[str]) -> Sequence[Link]:
         return [] if known else told
 
-    async def scenario(newcomer: Newcomer) -> None:
+    async with joined(tell, kept.chain(0)) as newcomer:
         learning = asyncio.create_task(newcomer.asks.learn())
         for times in (1, 2):
             await asyncio.sleep(0.3)
@@ -230,28 +219,22 @@ def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
             now[0] += FIRST_SECONDS
         learning.cancel()
 
-    joined(scenario, tell, kept.chain(0))
-
 
 @pytest.mark.parametrize("begins", [None, 1, JOINED], ids=["nowhere", "in the middle", "where ours does"])
-def test_a_peer_that_does_not_know_it_either(kept, joined, begins: int | None) -> None:
+async def test_a_peer_that_does_not_know_it_either(kept, joined, begins: int | None) -> None:
     """A chain that does not begin with round 0 takes the place of none."""
     chain = kept.chain() if begins is None else kept.chain().copied_from(kept.states[begins].digest)
-
-    async def scenario(newcomer: Newcomer) -> None:
+    async with joined(chain.since, None if begins is None else chain) as newcomer:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(newcomer.asks.learn(), 0.5)
         assert newcomer.history.chain.first == kept.states[JOINED].digest
         assert newcomer.told == 1
 
-    joined(scenario, chain.since, None if begins is None else chain)
 
-
-def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
+async def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
     """A past that begins with another one is not this swarm's."""
     chain = kept.chain()
-
-    async def scenario(newcomer: Newcomer) -> None:
+    async with joined(chain.since, chain) as newcomer:
         ours = newcomer.history.chain
         for digest in ("", kept.states[0].digest):
             named = kept.manifest.model_copy(update={"initial_digest": digest})
@@ -263,8 +246,6 @@ def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
                 newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_of(ours.first)
             )
 
-    joined(scenario, chain.since, chain)
-
 
 def test_which_peer_is_asked_first(make_peer) -> None:
     """Those who decide, and then first peers: they were there from the beginning."""
@@ -275,9 +256,8 @@ def test_which_peer_is_asked_first(make_peer) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_an_oracle_that_joins_late(tmp_path) -> None:
     """It has the links of all rounds on disk soon, and goes on with them."""
-    tokenizer = small_tokenizer()
-    manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size)
-    with Cluster(tmp_path, manifest, [torch.zeros(20, 5)], ("ada",)) as cluster:
+    manifest = small_manifest()
+    with Cluster(tmp_path, manifest, names=("ada",)) as cluster:
         cluster.end_round()
         cluster.end_round()
         late = cluster.add("late")
