@@ -102,7 +102,7 @@ def run_swarm(folder: Path, rounds: int, goes: bool, more: Sequence[str]) -> dic
             start(name, "join", "--initial-peers", address, "--name", name, "--rounds", str(rounds), *more)
 
         first = start("first", "bootstrap", str(folder / "run.toml"))
-        address = json.loads(processes.first_line(first))["addresses"][0]
+        address = json.loads(processes.first_line("first"))["addresses"][0]
         for name in names[:3]:
             join(name, address, rounds)
         later = wait_for_address(address, rounds, [processes.started[name] for name in names[:3]])
