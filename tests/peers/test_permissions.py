@@ -5,14 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from tests.support.imports import ROOT
 from tests.support.lacking import skip
+from tests.support.leftovers import nothing_new, short_folder
 
 # What lets root look and write where it may not.
 RIGHTS = "-dac_override,-dac_read_search"
@@ -44,56 +44,62 @@ COMMANDS = (
 )
 
 
-@pytest.fixture
-def closed(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a folder np, which its owner has closed."""
-    (tmp_path / "np").mkdir(mode=0)
-    yield tmp_path
-    (tmp_path / "np").chmod(0o700)
+CHECK = "dupt-peer check --corpus np/x --state-dir np/y --host-maddrs /ip4/127.0.0.1/tcp/0 --json"
 
 
-def run_as_ordinary(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+class Outcome(NamedTuple):
+    """What became of a command; ``exception`` is one that it did not expect."""
+
+    code: int
+    output: str
+    errors: str
+    exception: str | None
+
+
+def run_as_ordinary(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run Python as somebody whom permissions bind, which they do not do to root, to its end."""
     command = [sys.executable, *arguments]
     if os.geteuid() == 0:
         if not shutil.which("setpriv"):
             skip("root needs setpriv to be bound by permissions")
         command = ["setpriv", f"--bounding-set={RIGHTS}", *command]
-    paths = os.environ | {"PYTHONPATH": str(ROOT)}
+    paths = os.environ | {"PYTHONPATH": str(ROOT)} | environment
     return subprocess.run(command, cwd=cwd, env=paths, capture_output=True, text=True, timeout=300)
 
 
-def run_all(folder: Path, *lines: str) -> list[list[Any]]:
-    """What becomes of commands in ``folder``: each line, exit code, stdout, stderr, and an exception."""
-    done = run_as_ordinary("-c", RUN_ALL, json.dumps(lines), cwd=folder)
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Of all commands in a folder with a folder np, which its owner has closed; they leave nothing behind."""
+    folder = tmp_path_factory.mktemp("closed")
+    (folder / "np").mkdir(mode=0)
+    with short_folder() as short, nothing_new():
+        lines = json.dumps([*COMMANDS, CHECK])
+        done = run_as_ordinary("-c", RUN_ALL, lines, cwd=folder, TMPDIR=str(short))
+    (folder / "np").chmod(0o700)
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    told = map(json.loads, done.stdout.splitlines())
+    return {line: Outcome(*outcome) for line, *outcome in told}
 
 
-@pytest.mark.usefixtures("nothing_left")
-def test_a_command_says_where_it_may_not_look(closed: Path) -> None:
+def test_a_command_says_where_it_may_not_look(outcomes: dict[str, Outcome]) -> None:
     """An error with a remedy, and no traceback, in each of them."""
-    for line, code, _, errors, exception in run_all(closed, *COMMANDS):
-        last = errors.splitlines()[-1]
-        assert (exception, code in (1, 2, 11)) == (None, True), line
-        assert last.startswith(("error: ", "  /ip4/")), (line, errors)
+    for line in COMMANDS:
+        found = outcomes[line]
+        last = found.errors.splitlines()[-1]
+        assert (found.exception, found.code in (1, 2, 11)) == (None, True), line
+        assert last.startswith(("error: ", "  /ip4/")), (line, found.errors)
 
 
-def test_a_model_that_may_not_be_read_is_there(closed: Path) -> None:
+@pytest.mark.parametrize("line", COMMANDS[-2:])
+def test_a_model_that_may_not_be_read_is_there(outcomes: dict[str, Outcome], line: str) -> None:
     """Nobody looks for another path: it is said that permissions are what is wrong."""
-    for line, code, _, errors, _ in run_all(closed, *COMMANDS[-2:]):
-        assert (code, errors) == (
-            1,
-            "error: np/x: cannot be read: Permission denied; check its permissions\n",
-        ), line
+    said = "error: np/x: cannot be read: Permission denied; check its permissions\n"
+    assert (outcomes[line].code, outcomes[line].errors) == (1, said)
 
 
-@pytest.mark.usefixtures("nothing_left")
-def test_check_reports_it(closed: Path) -> None:
+def test_check_reports_it(outcomes: dict[str, Outcome]) -> None:
     """As a finding among the others, of the corpus and of the state folder."""
-    [[_, code, output, _, exception]] = run_all(
-        closed, "dupt-peer check --corpus np/x --state-dir np/y --host-maddrs /ip4/127.0.0.1/tcp/0 --json"
-    )
+    code, output, _, exception = outcomes[CHECK]
     found = {check["name"]: check for check in json.loads(output)["checks"]}
     assert (exception, code) == (None, 1)
     assert found["corpus"]["ok"] is False and "np/x" in found["corpus"]["detail"]
