@@ -49,6 +49,7 @@ schedules           what happens to such swarms, and what must hold
 direct              services that call one another in this process
 held_loop           how long one callback keeps an event loop from all others
 noting_bucket       a token bucket that notes what passes
+hello               what peers say of themselves
 donors              that give nothing, and who fetches text that the swarm offers
 deciders            peers that decide together over loopback
 turncoats/          a voter that turns against the others
