@@ -108,6 +108,24 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES_OF_README
 
 
+def missing_in_walk(steps: str) -> Iterator[str]:
+    """The files, classes and functions in backticks that the package does not have.
+
+    A method is looked for in the files that define its class.
+    """
+    package = ROOT / "dupt_swarm"
+    sources = {str(path.relative_to(package)): path.read_text() for path in package.rglob("*.py")}
+    for name in re.findall(r"`([\w./]+)`", steps):
+        if name.endswith(".py"):
+            if re.sub("^rounds/", "network/rounds/", name) not in sources:
+                yield name
+            continue
+        *owner, last = name.split(".")
+        texts = [text for text in sources.values() if not owner or f"class {owner[0]}" in text]
+        if not any(re.search(rf"(?:def|class) {last}\b", text) for text in texts):
+            yield name
+
+
 def broken_links_in(document: Path) -> Iterator[str]:
     """Its relative links that lead to no file, or to no heading in one."""
     for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", document.read_text(encoding="utf-8"))):
@@ -123,6 +141,18 @@ def test_links_lead_somewhere() -> None:
     """Relative links name files that exist, and headings in them."""
     broken = {by_name(document): list(broken_links_in(document)) for document in [*AT_THE_TOP, *PAGES]}
     assert {name: links for name, links in broken.items() if links} == {}
+
+
+def test_the_way_of_a_round_in_code_is_there() -> None:
+    """What docs/architecture.md names of a round's way through the code exists under that name."""
+    text = (DOCS / "architecture.md").read_text()
+    steps = re.search(r"^1\. `optimizer/.*?(?=^## )", text, re.DOTALL | re.MULTILINE)
+    assert steps is not None
+    assert list(missing_in_walk(steps[0])) == []
+    assert list(missing_in_walk("`rounds/nowhere.py`: `Participant.joined`, `Participant.nothing`")) == [
+        "rounds/nowhere.py",
+        "Participant.nothing",
+    ]
 
 
 def test_decisions_are_short() -> None:
