@@ -115,25 +115,26 @@ class Following:
 
     async def _find_out(self, peer_id: str, then: Callable[[], Awaitable[None]]) -> None:
         """Go where its links lead, if they do lead on: with the round in which we are, or by ourselves."""
-        moved = useful = False
+        moved = handed = False
         before = self._newest
         try:
             is_known = peer_id in self.history.chain.electorate.former
             async with asyncio.timeout(TELLING_SECONDS if is_known else STRANGER_SECONDS):
                 told, trial = await self._branch_of(peer_id)
-            if self._newest is not before:
-                useful = True  # a round has ended here meanwhile: ask again
-            elif links := self._cautiously(told):
+            while told and self._newest is not before:  # a round has ended here meanwhile
+                before, trial = self._newest, self.history.chain.copied_from(told[0].state)
+                await asyncio.to_thread(trial.follow, told)
+            if links := self._cautiously(told):
                 for link in links:
                     self._deciding.compare(link)
                 after = links[-1].after
                 if after in trial and after not in self.history.chain:
-                    useful = len(links) == 1 and self._deciding.follow(links[0])
-                    moved = not useful and await self._get(links, trial.electorate_of(after), peer_id)
+                    handed = len(links) == 1 and self._deciding.follow(links[0])
+                    moved = not handed and await self._get(links, trial.electorate_of(after), peer_id)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
-            self._pauses.note(peer_id, time.monotonic(), useful=moved or useful)
+            self._pauses.note(peer_id, time.monotonic(), useful=moved or handed)
         if moved:
             await then()
 
