@@ -99,7 +99,7 @@ class Deciding:
         accepts: judges what was computed.
         on_left: hears how each state was left.
         on_roll: hears with which peers each is being left; see `Session`.
-        link_from: the link that leaves a state of long ago, by its digest.
+        link_from: our own link that leaves a state, by the digest of that.
     """
 
     def __init__(
