@@ -49,12 +49,18 @@ def more(model: Model) -> dict[str, Any]:
     return more_of_llama(model) | {"pad_token_id": None}
 
 
-ROWS = (replace(row, order=neighbours) if row.rows else row for row in NAMES.rows if row.ours != "h.*.ln_2")
 COHERE = replace(
     LLAMA,
     name="cohere",
     class_name="CohereForCausalLM",
-    names=replace(NAMES, rows=tuple(ROWS)),
+    names=replace(
+        NAMES,
+        rows=tuple(
+            replace(row, order=neighbours) if row.rows else row
+            for row in NAMES.rows
+            if row.ours != "h.*.ln_2"
+        ),
+    ),
     keys={"layer_norm_eps" if key == "rms_norm_eps" else key: ours for key, ours in LLAMA.keys.items()},
     parts={**LLAMA.parts, "norm": "layer", "placement": "parallel"},
     fixed={
