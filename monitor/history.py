@@ -18,8 +18,8 @@ class Point:
 
     Attributes:
         time: of the refresh, seconds since the epoch.
-        round: rounds in the newest replica state.
-        tokens: tokens in the newest replica state.
+        round: rounds in the newest replica state that half of the working oracles have.
+        tokens: see `Totals.tokens`.
         loss: mean training loss, oracles weighted by their speed.
         loss_min: least training loss of any oracle.
         loss_max: greatest training loss of any oracle.
@@ -42,7 +42,7 @@ class Point:
 
     @classmethod
     def of(cls, view: View, tokens: int, limits: Limits) -> Point:
-        """The point of ``view``; ``tokens`` are the most that any replica state was seen to hold."""
+        """The point of ``view``; ``tokens``: see `Totals.tokens`."""
         agreed = view.agreed
         records = [peer.record for peer in view.oracles]
         losses = [record.loss for record in records if record.loss is not None]

@@ -55,7 +55,9 @@ class OfferSummary(_Part):
 class RoundSummary(_Part):
     """The round under way."""
 
-    number: int = Field(description="rounds in the newest replica state")
+    number: int = Field(
+        description="rounds in the newest replica state that half of the working oracles have"
+    )
     tokens: float = Field(description="trained on in this round so far, carried on to now")
     target_tokens: int = Field(description="that end it; 0: no oracle works on it")
     ratio: float = Field(description="how full it is, from 0 to 1")
@@ -204,7 +206,9 @@ class Summary(_Part):
     offer: OfferSummary | None = Field(description="null: oracles bring all text themselves")
     join: str = Field(description="the command that joins the swarm")
     round: RoundSummary
-    tokens_total: int = Field(description="in the newest replica state that was ever seen")
+    tokens_total: int = Field(
+        description="in the newest replica state that most working oracles were ever seen to have"
+    )
     tokens_per_second: float
     loss: LossSummary
     evaluations: list[EvaluationSummary]

@@ -23,7 +23,9 @@ DIGESTS_DISAGREEING = _swarm(
     "Live peers whose replica state differs from that of most peers in the same round.",
 )
 
-ROUND = _swarm("round", "gauge", "Rounds in the newest replica state that half of the peers have reached.")
+ROUND = _swarm(
+    "round", "gauge", "Rounds in the newest replica state that half of the working oracles have reached."
+)
 ROUND_TOKENS = _swarm("round_tokens", "gauge", "Tokens trained on so far in the current round.")
 ROUND_TARGET_TOKENS = _swarm("round_target_tokens", "gauge", "Tokens that end the current round.")
 ROUND_LIMIT_SECONDS = _swarm(
@@ -35,7 +37,9 @@ LAST_ROUND_TIMESTAMP = _swarm(
     "When the monitor last saw the round advance; until then, when it first saw the swarm.",
 )
 TOKENS_TOTAL = _swarm(
-    "tokens_total", "counter", "Tokens in the newest replica state that half of the peers have reached."
+    "tokens_total",
+    "counter",
+    "Tokens in the newest replica state that more than half of the working oracles have reached.",
 )
 CONTRIBUTORS = _swarm(
     "contributors", "gauge", "Peers whose contributions counted in any round, by the chain of rounds."
