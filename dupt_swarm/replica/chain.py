@@ -125,7 +125,7 @@ class Chain:
             Our links that are no more part of the chain.
 
         Raises:
-            ValueError: they begin elsewhere, or one of them does not leave the state before it.
+            ValueError: they begin elsewhere or lead back, or one does not leave the state before it.
         """
         if not links:
             return []
@@ -136,6 +136,10 @@ class Chain:
         electorates = _verified(theirs, state, electorate)
         if not theirs:
             return []
+        places = {each.after: self._places.get(each.after, place + 1) for each in theirs}
+        # A state says its round: those are invented.
+        if len(places) < len(theirs) or min(places.values()) <= place:
+            raise ValueError("links that lead back")
         lost = self.links[place:]
         if lost:
             is_final = len(lost) > (FINAL_ROUNDS if electorate.members else FINAL_FIRST_ROUNDS)

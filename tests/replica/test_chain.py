@@ -54,6 +54,22 @@ def test_what_does_not_follow_is_not_followed(chain) -> None:
         chain.follow(short)
 
 
+@pytest.mark.parametrize("to", ["the first state", "ours", "where it leaves", "theirs"])
+def test_links_that_lead_back_are_not_followed(chain, to: str) -> None:
+    """Anybody can sign weak ones. Whoever sends such is told so, and nothing changes."""
+    ours = links("abcde", "abcd", weak=True)
+    chain.follow(ours)
+    on = links("x", "y", "z", first=chain.head, weak=True)
+    states = {"the first state": FIRST, "ours": ours[0].after, "where it leaves": chain.head}
+    after = states.get(to, on[0].after)
+    on[-1] = replace(on[-1], after=after, acceptances=(replace(on[-1].acceptances[0], after=after),))
+    with pytest.raises(ValueError, match="lead back"):
+        chain.follow(on)
+    assert chain.links == ours
+    chain.cut(FIRST)
+    assert chain.head == FIRST
+
+
 def test_a_strong_branch_wins_over_a_weak_one(chain) -> None:
     """However long the weak one has become; our links of that one are given back."""
     weak = links("d", "d", "d", weak=True)
