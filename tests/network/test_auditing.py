@@ -1,6 +1,5 @@
 """What an audit, and a peer that is behind, make of links that are honest, forged or incomplete."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -74,10 +73,6 @@ def keeper(stations, kept) -> Callable[..., Any]:
     return start
 
 
-def run(scenario) -> Any:
-    return asyncio.run(asyncio.wait_for(scenario(), 60))
-
-
 def flipped(values: torch.Tensor) -> torch.Tensor:
     """One bit of them is another: the last of the last mantissa."""
     bits = values.clone().view(torch.int32)
@@ -90,46 +85,42 @@ def connection_of(kept: KeptRounds, exchange: Exchange) -> Any:
     return SimpleNamespace(manifest=kept.manifest, exchange=exchange)
 
 
-def verdicts(
+async def verdicts(
     kept: KeptRounds, keeper, chain: list[Link], holding: slice = slice(None), last: int = 4
 ) -> list[tuple[str, str]]:
     """What an audit says of the rounds in ``chain``, where somebody holds these states."""
-
-    async def scenario() -> list[tuple[str, str]]:
-        async with keeper() as (exchange, donor):
-            auditor = Auditor(
-                connection=connection_of(kept, exchange),
-                store=StateStore(kept.manifest, exchange),
-                peers=[donor],
-                links={link.after: [link] for link in chain},
-                holders={state.digest: [donor] for state in kept.states[holding]},
-            )
-            found = auditor.chain_to(chain[-1].after)
-            assert found == chain
-            judged = await auditor.walk(found, len(found), last)
-            assert [each.round for each in judged] == [last - 2, last - 1, last]
-            assert [each.contributions for each in judged] == [len(link.choice.brought) for link in chain]
-            return [(each.verdict, each.reason) for each in judged]
-
-    return run(scenario)
+    async with keeper() as (exchange, donor):
+        auditor = Auditor(
+            connection=connection_of(kept, exchange),
+            store=StateStore(kept.manifest, exchange),
+            peers=[donor],
+            links={link.after: [link] for link in chain},
+            holders={state.digest: [donor] for state in kept.states[holding]},
+        )
+        found = auditor.chain_to(chain[-1].after)
+        assert found == chain
+        judged = await auditor.walk(found, len(found), last)
+        assert [each.round for each in judged] == [last - 2, last - 1, last]
+        assert [each.contributions for each in judged] == [len(link.choice.brought) for link in chain]
+        return [(each.verdict, each.reason) for each in judged]
 
 
-def test_honest_rounds_are_equal(kept, keeper) -> None:
+async def test_honest_rounds_are_equal(kept, keeper) -> None:
     """Each leads to the state that its link names."""
-    assert verdicts(kept, keeper, kept.links) == [("equal", "")] * 3
+    assert await verdicts(kept, keeper, kept.links) == [("equal", "")] * 3
 
 
-def test_one_state_is_enough(kept, keeper) -> None:
+async def test_one_state_is_enough(kept, keeper) -> None:
     """From the oldest one all others are computed."""
-    assert verdicts(kept, keeper, kept.links, slice(1)) == [("equal", "")] * 3
+    assert await verdicts(kept, keeper, kept.links, slice(1)) == [("equal", "")] * 3
 
 
-def test_a_flipped_bit_is_found(kept, keeper) -> None:
+async def test_a_flipped_bit_is_found(kept, keeper) -> None:
     """A contribution that differs in one bit, of its own maker, leads elsewhere; the rest is equal."""
     last = kept.links.pop()
     kept.states.pop()
     forged = kept.link(kept.choice(flipped(torch.full((NUMEL,), 0.1 * 3)), [0]), last.after, [0])
-    *equal, (verdict, reason) = verdicts(kept, keeper, [*kept.links, forged])
+    *equal, (verdict, reason) = await verdicts(kept, keeper, [*kept.links, forged])
     assert equal == [("equal", "")] * 2
     assert (verdict, reason[:22]) == ("differs", "it leads to the state ")
 
@@ -151,72 +142,72 @@ def more_tokens(kept: KeptRounds, link: Link, by: int | None) -> Link:
         (1, "less than a quorum"),
     ],
 )
-def test_a_forged_link_is_found(kept, keeper, by: int | None, problem: str) -> None:
+async def test_a_forged_link_is_found(kept, keeper, by: int | None, problem: str) -> None:
     """Whoever has signed it; and the next round is judged from the state that was claimed."""
     forged = more_tokens(kept, kept.links[1], by)
-    first, second, third = verdicts(kept, keeper, [kept.links[0], forged, kept.links[2]])
+    first, second, third = await verdicts(kept, keeper, [kept.links[0], forged, kept.links[2]])
     assert (first[0], second[0], third[0]) == ("equal", "differs", "equal")
     assert problem in second[1]
 
 
-def test_what_is_gone_is_no_longer_held(kept, keeper) -> None:
+async def test_what_is_gone_is_no_longer_held(kept, keeper) -> None:
     """A round without its contributions cannot be judged; a damaged one is not given for the real one."""
     [brought] = kept.links[1].choice.brought
     damaged = bytearray(kept.blobs[brought.digest].sections[0])
     damaged[5] ^= 1
     kept.blobs[brought.digest] = Blob(kept.blobs[brought.digest].index, (memoryview(damaged),))
-    first, second, third = verdicts(kept, keeper, kept.links)
+    first, second, third = await verdicts(kept, keeper, kept.links)
     assert (first[0], second[0], third[0]) == ("equal", "no longer held", "equal")
     assert "does not have the hash" in second[1]
 
 
-def test_what_follows_a_state_that_nobody_holds(kept, keeper) -> None:
+async def test_what_follows_a_state_that_nobody_holds(kept, keeper) -> None:
     """Rounds are judged from the first state on that somebody still has."""
-    first, second, third = verdicts(kept, keeper, kept.links, slice(2, 3))
+    first, second, third = await verdicts(kept, keeper, kept.links, slice(2, 3))
     assert first == second == ("no longer held", "nobody holds the state before it")
     assert third == ("equal", "")
 
 
-def test_whether_what_is_gone_was_signed(kept, keeper, identities) -> None:
+async def test_whether_what_is_gone_was_signed(kept, keeper, identities) -> None:
     """Where all links since round 0 are told, those of whoever decided are checked without any state."""
     keys = [load_identity(path) for path in identities[:2]]
     begun = KeptRounds.from_round_0(kept.manifest, keys)
     for number in range(2):
         begun.end_round(torch.full((NUMEL,), 0.1 * (number + 1)))
     gone = ("no longer held", "nobody holds the state before it, but those who decided have signed")
-    assert verdicts(begun, keeper, begun.links, slice(0), last=3) == [gone] * 3
+    assert await verdicts(begun, keeper, begun.links, slice(0), last=3) == [gone] * 3
     few = replace(begun.links[1], acceptances=begun.links[1].acceptances[:1])
-    first, second, third = verdicts(begun, keeper, [begun.links[0], few, begun.links[2]], slice(0), last=3)
+    first, second, third = await verdicts(
+        begun, keeper, [begun.links[0], few, begun.links[2]], slice(0), last=3
+    )
     assert first == third == gone
     assert (second[0], "less than a quorum" in second[1]) == ("differs", True)
 
 
-def links_of(kept: KeptRounds, keeper, tell: Callable[[Sequence[str]], Sequence[Link]] | None) -> list[Link]:
+async def links_of(
+    kept: KeptRounds, keeper, tell: Callable[[Sequence[str]], Sequence[Link]] | None
+) -> list[Link]:
     """What an auditor takes of what a peer tells."""
-
-    async def scenario() -> list[Link]:
-        async with keeper(tell) as (exchange, donor):
-            words = Words(kept.manifest.swarm_id)
-            return await auditing._links_of(connection_of(kept, exchange), donor, words)
-
-    return run(scenario)
+    async with keeper(tell) as (exchange, donor):
+        words = Words(kept.manifest.swarm_id)
+        return await auditing._links_of(connection_of(kept, exchange), donor, words)
 
 
-def test_links_longer_than_one_answer(kept, keeper, monkeypatch) -> None:
+async def test_links_longer_than_one_answer(kept, keeper, monkeypatch) -> None:
     """They are asked for again from where the last answer ended."""
     longest = max(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
     monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
     assert len(LinksMessage.of(kept.links).links) == 1
-    assert links_of(kept, keeper, None) == kept.links
+    assert await links_of(kept, keeper, None) == kept.links
 
 
-def test_a_peer_that_tells_links_without_end(kept, keeper, monkeypatch) -> None:
+async def test_a_peer_that_tells_links_without_end(kept, keeper, monkeypatch) -> None:
     """The same again and again: it is not asked for ever."""
     monkeypatch.setattr(exchange, "PAGES_MAX", 4)
-    assert links_of(kept, keeper, lambda _: kept.links[:1]) == kept.links[:1] * 4
+    assert await links_of(kept, keeper, lambda _: kept.links[:1]) == kept.links[:1] * 4
 
 
-def test_links_that_nobody_signed_are_not_taken(kept, keeper) -> None:
+async def test_links_that_nobody_signed_are_not_taken(kept, keeper) -> None:
     """Of a peer that passes one on nothing is taken from there on."""
     [accepted] = kept.links[1].acceptances
     signed = accepted.signed[:-9] + bytes([accepted.signed[-9] ^ 1]) + accepted.signed[-8:]
@@ -225,7 +216,7 @@ def test_links_that_nobody_signed_are_not_taken(kept, keeper) -> None:
     def tell(known: Sequence[str]) -> Sequence[Link]:
         return kept.links[:1] if not known else [forged]
 
-    assert links_of(kept, keeper, tell) == kept.links[:1]
+    assert await links_of(kept, keeper, tell) == kept.links[:1]
 
 
 async def test_a_peer_that_is_behind_computes(kept, keeper) -> None:

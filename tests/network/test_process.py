@@ -15,7 +15,7 @@ from dupt_swarm.node.commands import Close, ReadView
 EVENTS = 200
 
 
-def test_a_parent_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_parent_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As while it is suspended: the event loop goes on, and only events are left out, not answers."""
     monkeypatch.setattr(process, "tell_story", lambda _: None)
     ours, theirs = Pipe()
@@ -28,18 +28,15 @@ def test_a_parent_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
             heard.append(ours.recv())
         ours.send((None, Close()))
 
-    async def scenario() -> None:
-        loop = CommandLoop(theirs, tmp_path)
-        running = asyncio.create_task(loop.run())
-        await asyncio.sleep(0)
-        for _ in range(EVENTS):
-            loop._tell(b"a view of many peers" * 50_000)
-        told.set()
-        await running
-
     reader = threading.Thread(target=parent)
     reader.start()
-    asyncio.run(asyncio.wait_for(scenario(), 60))
+    loop = CommandLoop(theirs, tmp_path)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)
+    for _ in range(EVENTS):
+        loop._tell(b"a view of many peers" * 50_000)
+    told.set()
+    await running
     reader.join()
     ours.close()
     theirs.close()

@@ -1,8 +1,6 @@
 """The chain that comes along with a pulled state, of peers that know all of it, a part, or nothing."""
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,51 +30,48 @@ def kept(make_manifest, identities) -> KeptRounds:
     return rounds
 
 
-def pulled(kept: KeptRounds, stations: Any, make_peer: Any, known: Sequence[int | None]) -> Chain | None:
+async def pulled(
+    kept: KeptRounds, stations: Any, make_peer: Any, known: Sequence[int | None]
+) -> Chain | None:
     """What an observer gets where each peer's chain begins at this round; None: it tells nothing."""
+    async with stations(1 + len(known)) as (mine, *others):
+        await connect(mine.p2p, [each.address for each in others])
+        for round, each in zip(known, others, strict=True):
+            exchange = Exchange(each.p2p)
+            if round is not None:
+                chain = kept.chain().copied_from(kept.states[round].digest)
+                begins = BeginningRecord.of(chain)
+                exchange.tell_links(chain.since, lambda begins=begins: begins)  # type: ignore[misc]
+            await exchange.start()
 
-    async def scenario() -> Chain | None:
-        async with AsyncExitStack() as stack:
-            mine, *others = await stack.enter_async_context(stations(1 + len(known)))
-            await connect(mine.p2p, [each.address for each in others])
-            for round, each in zip(known, others, strict=True):
-                exchange = Exchange(each.p2p)
-                if round is not None:
-                    chain = kept.chain().copied_from(kept.states[round].digest)
-                    begins = BeginningRecord.of(chain)
-                    exchange.tell_links(chain.since, lambda begins=begins: begins)  # type: ignore[misc]
-                await exchange.start()
+        async def refresh() -> View:
+            return View(0.0, tuple(make_peer(each.peer_id) for each in others))
 
-            async def refresh() -> View:
-                return View(0.0, tuple(make_peer(each.peer_id) for each in others))
-
-            connection: Any = SimpleNamespace(
-                manifest=kept.manifest,
-                exchange=Exchange(mine.p2p),
-                handshake=SimpleNamespace(peer_ids=[each.peer_id for each in others]),
-                membership=SimpleNamespace(refresh=refresh),
-            )
-            return await pulling._chain_to(kept.states[PULLED], connection)
-
-    return asyncio.run(asyncio.wait_for(scenario(), 50))
+        connection: Any = SimpleNamespace(
+            manifest=kept.manifest,
+            exchange=Exchange(mine.p2p),
+            handshake=SimpleNamespace(peer_ids=[each.peer_id for each in others]),
+            membership=SimpleNamespace(refresh=refresh),
+        )
+        return await pulling._chain_to(kept.states[PULLED], connection)
 
 
 @pytest.mark.parametrize(
     ("known", "begins"), [((None, 2, 0), 0), ((2, None, 1), 1), ((ROUNDS, PULLED), PULLED)], ids=str
 )
-def test_the_chain_begins_as_early_as_anybody_tells(
+async def test_the_chain_begins_as_early_as_anybody_tells(
     kept, stations, make_peer, known: Sequence[int | None], begins: int
 ) -> None:
     """It leads to the state, whatever came after, and is verified from where it begins."""
-    chain = pulled(kept, stations, make_peer, known)
+    chain = await pulled(kept, stations, make_peer, known)
     assert chain is not None
     assert (chain.first, chain.head) == (kept.states[begins].digest, kept.states[PULLED].digest)
     assert chain.links == kept.links[begins:PULLED]
 
 
-def test_where_nobody_tells_any(kept, stations, make_peer) -> None:
+async def test_where_nobody_tells_any(kept, stations, make_peer) -> None:
     """There is none: the state is pulled all the same."""
-    assert pulled(kept, stations, make_peer, [None, None]) is None
+    assert await pulled(kept, stations, make_peer, [None, None]) is None
 
 
 def test_a_disk_that_is_full(kept, tmp_path) -> None:

@@ -54,11 +54,8 @@ def lonely_dialler(given: Iterable[object] = (), clock: Callable[[], float] = ti
     return Dialler(NoDaemon(), map(str, given), clock)  # type: ignore[arg-type]
 
 
-def dial_all(dialler: Dialler, addresses) -> list[str | None]:
-    async def scenario() -> list[str | None]:
-        return await asyncio.gather(*map(dialler.dial, addresses))
-
-    return asyncio.run(scenario())
+async def dial_all(dialler: Dialler, addresses) -> list[str | None]:
+    return await asyncio.gather(*map(dialler.dial, addresses))
 
 
 @pytest.mark.parametrize(
@@ -85,12 +82,12 @@ def test_networks(address: str, network: str) -> None:
     assert network_of(Address(address)) == network
 
 
-def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
+async def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
     """Each failure in a row doubles the time until the next."""
     clock = Clock()
     dialler, times = lonely_dialler(clock=clock), []
     for _ in range(9):
-        assert dial_all(dialler, [public(0)]) == [REFUSED]
+        assert await dial_all(dialler, [public(0)]) == [REFUSED]
         before = clock.now
         while not dialler.may(public(0)):
             clock.now += AGAIN_SECONDS
@@ -99,10 +96,10 @@ def test_an_address_is_dialled_more_and_more_rarely(calls) -> None:
     assert calls == [str(public(0))] * 9
 
 
-def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
+async def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
     """A hundred addresses at one host are dialled like a few."""
     dialler = lonely_dialler(clock=Clock())
-    dial_all(dialler, [public(0, port) for port in range(1, 101)])
+    await dial_all(dialler, [public(0, port) for port in range(1, 101)])
     assert len(calls) == TOLERATED_AT_HOST + 1
     assert not any(dialler.may(public(0, port)) for port in range(1, 201))
     assert dialler.may(public(1))
@@ -115,42 +112,42 @@ def test_what_is_only_looked_up_is_not_remembered() -> None:
     assert len(dialler._addresses) == len(dialler._hosts) == 0
 
 
-def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
+async def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
     """All dials together are bounded, however many hosts records name."""
     clock = Clock()
     dialler = lonely_dialler(clock=clock)
-    dial_all(dialler, map(public, range(200)))
+    await dial_all(dialler, map(public, range(200)))
     assert len(calls) == DIALS_AT_ONCE
     clock.now += 1.0
-    dial_all(dialler, map(public, range(200, 400)))
+    await dial_all(dialler, map(public, range(200, 400)))
     assert len(calls) == DIALS_AT_ONCE + dialling.DIALS_PER_SECOND
     assert dialler._p2p.refused == {"dial": 400 - len(calls)}
 
 
-def test_a_peer_that_tries_too_often_is_not_held_up_for_ever(calls) -> None:
+async def test_a_peer_that_tries_too_often_is_not_held_up_for_ever(calls) -> None:
     """What was not dialled uses up nothing of what may be."""
     clock = Clock()
     dialler = lonely_dialler(clock=clock)
-    dial_all(dialler, map(public, range(100)))
+    await dial_all(dialler, map(public, range(100)))
     calls.clear()
     for number in range(100):
         clock.now += 0.125
-        dial_all(dialler, [public(1000 + number)])
+        await dial_all(dialler, [public(1000 + number)])
     assert len(calls) == 50
 
 
-def test_those_that_were_met_come_first(calls) -> None:
+async def test_those_that_were_met_come_first(calls) -> None:
     """However many others were dialled, a proved address is dialled, as often as it may be by itself."""
     met = list(map(public, range(200)))
     dialler = lonely_dialler(met, Clock())
-    dial_all(dialler, map(public, range(200, 300)))
+    await dial_all(dialler, map(public, range(200, 300)))
     calls.clear()
-    dial_all(dialler, met)
+    await dial_all(dialler, met)
     assert calls == list(map(str, met))
     assert not any(map(dialler.may, met))
 
 
-def test_who_was_met_at_a_host_does_not_have_all_of_it_dialled(calls) -> None:
+async def test_who_was_met_at_a_host_does_not_have_all_of_it_dialled(calls) -> None:
     """Its other ports, and other relays there, are dialled like those of strangers."""
     relayed = f"{public(0).way}/p2p/{NOBODY_ID}/p2p-circuit"
     for met in (public(0), Address(relayed, NOBODY_ID)):
@@ -159,10 +156,10 @@ def test_who_was_met_at_a_host_does_not_have_all_of_it_dialled(calls) -> None:
         others = [Address(met.way.replace("/tcp/1", f"/tcp/{port}"), NOBODY_ID) for port in range(2, 100)]
         others += [Address(relayed.replace(NOBODY_ID, f"QmRe1ay{n}"), NOBODY_ID) for n in range(100)]
         calls.clear()
-        dial_all(dialler, others)
+        await dial_all(dialler, others)
         assert len(calls) == TOLERATED_AT_HOST + 1
-        assert dial_all(dialler, [met]) == [REFUSED]
-    dial_all(dialler, [Address(f"/ip4/8.9.{n // 250}.{n % 250}/tcp/1", NOBODY_ID) for n in range(200)])
+        assert await dial_all(dialler, [met]) == [REFUSED]
+    await dial_all(dialler, [Address(f"/ip4/8.9.{n // 250}.{n % 250}/tcp/1", NOBODY_ID) for n in range(200)])
     assert len(calls) == DIALS_AT_ONCE + 1
 
 
@@ -174,12 +171,12 @@ def test_a_relay_is_not_where_its_clients_are() -> None:
     assert not dialler.is_proved(Address("/ip4/8.8.8.8/tcp/1", NOBODY_ID))
 
 
-def test_memory_is_bounded(calls, monkeypatch) -> None:
+async def test_memory_is_bounded(calls, monkeypatch) -> None:
     """Addresses without end are not remembered without end."""
     monkeypatch.setattr(dialling, "KEPT_MAX", 20)
     monkeypatch.setattr(dialling, "DIALS_AT_ONCE", 1000.0)
     dialler = lonely_dialler(map(public, range(100)), Clock())
-    dial_all(dialler, map(public, range(500)))
+    await dial_all(dialler, map(public, range(500)))
     assert len(calls) == 500
     assert all(
         len(kept) <= 20 for kept in (dialler._addresses, dialler._hosts, dialler._proved, dialler._p2p.unmet)

@@ -1,7 +1,7 @@
 """Whom a peer waits for in a round, takes for gone, and lets come."""
 
-import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,25 +19,21 @@ STATE, BEFORE = "ab" * 32, "cd" * 32
 
 
 @pytest.fixture
-def with_member(stations, make_manifest, identities) -> Callable[..., None]:
-    """Runs a test with a member of an electorate beside ``others``; it is at `STATE`, of round 10."""
+def member_of(stations, make_manifest, identities) -> Callable[..., AbstractAsyncContextManager[Membership]]:
+    """``async with member_of(others) as member``: of an electorate beside them, at `STATE`, of round 10."""
 
-    def run(test: Callable[[Membership], None], others: Collection[str]) -> None:
-        async def scenario() -> None:
-            manifest = make_manifest()
-            async with stations(1, manifest) as [peer]:
-                member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-                member.reach(Electorate().after([member.peer_id, *others], weak=True))
-                member.update(
-                    RecordUpdate(
-                        role="oracle", state="training", round=10, swarm_tokens=1000, state_digest=STATE
-                    )
-                )
-                test(member)
+    @asynccontextmanager
+    async def start(others: Collection[str]) -> AsyncIterator[Membership]:
+        manifest = make_manifest()
+        async with stations(1, manifest) as [peer]:
+            member = Membership(manifest, peer.p2p, load_identity(identities[0]))
+            member.reach(Electorate().after([member.peer_id, *others], weak=True))
+            member.update(
+                RecordUpdate(role="oracle", state="training", round=10, swarm_tokens=1000, state_digest=STATE)
+            )
+            yield member
 
-        asyncio.run(asyncio.wait_for(scenario(), 60))
-
-    return run
+    return start
 
 
 def see(member: Membership, *peers: Peer) -> None:
@@ -51,10 +47,9 @@ def miss(member: Membership, peer: str, rounds: int) -> None:
         member.attendance.ended([peer], [])
 
 
-def test_a_member_that_never_comes(with_member, make_peer) -> None:
+async def test_a_member_that_never_comes(member_of, make_peer) -> None:
     """It is waited for as long as others are, and then no longer; yet what it says is listened to."""
-
-    def check(member: Membership) -> None:
+    async with member_of(["one", "two"]) as member:
         everybody = ("one", "two", NEWCOMER)
         see(member, *(make_peer(name, state_digest=STATE) for name in everybody))
         member.attendance.ended(["one", "two"], ["one", "two"])
@@ -64,25 +59,19 @@ def test_a_member_that_never_comes(with_member, make_peer) -> None:
         assert member.here(STATE) == {"one", NEWCOMER}
         assert [member.admits(peer) for peer in everybody] == [True, True, True]
 
-    with_member(check, ["one", "two"])
 
-
-def test_a_newcomer_that_never_comes(with_member, make_peer) -> None:
+async def test_a_newcomer_that_never_comes(member_of, make_peer) -> None:
     """It is not waited for, and what it says is not listened to."""
-
-    def check(member: Membership) -> None:
+    async with member_of(["one"]) as member:
         see(member, make_peer("one", state_digest=STATE), make_peer(NEWCOMER, state_digest=STATE))
         miss(member, NEWCOMER, TOLERATED)
         assert member.here(STATE) == {"one"}
         assert (member.admits("one"), member.admits(NEWCOMER)) == (True, False)
 
-    with_member(check, ["one"])
 
-
-def test_a_peer_that_has_contradicted_itself_is_not_listened_to(with_member, make_peer) -> None:
+async def test_a_peer_that_has_contradicted_itself_is_not_listened_to(member_of, make_peer) -> None:
     """Whoever decides with it or not; only our own identity is not left out by ourselves."""
-
-    def check(member: Membership) -> None:
+    async with member_of(["one", "two"]) as member:
         see(member, make_peer("one", state_digest=STATE))
         for peer in ("one", NEWCOMER, member.peer_id, "one"):
             member.expose(peer)
@@ -95,13 +84,10 @@ def test_a_peer_that_has_contradicted_itself_is_not_listened_to(with_member, mak
         assert not member.admits("one")
         assert member.admits(member.peer_id)
 
-    with_member(check, ["one", "two"])
 
-
-def test_which_peers_are_here(with_member, make_peer) -> None:
+async def test_which_peers_are_here(member_of, make_peer) -> None:
     """Oracles at work on this very state, but for ourselves."""
-
-    def check(member: Membership) -> None:
+    async with member_of(["one", "paused"]) as member:
         see(
             member,
             make_peer(member.peer_id, state_digest=STATE),
@@ -113,13 +99,11 @@ def test_which_peers_are_here(with_member, make_peer) -> None:
         assert member.here(STATE) == {"one"}
         assert member.here(BEFORE) == {"elsewhere"}
 
-    with_member(check, ["one", "paused"])
 
-
-def test_which_peers_are_coming(with_member, make_peer) -> None:
+async def test_which_peers_are_coming(member_of, make_peer) -> None:
     """Oracles at work on one of the last rounds; not who is far behind, ahead, or never comes."""
+    async with member_of([]) as member:
 
-    def check(member: Membership) -> None:
         def at(name: str, round: int, **fields: Any) -> Peer:
             found: Peer = make_peer(
                 name, round=round, swarm_tokens=100 * round, state_digest=BEFORE, **fields
@@ -135,8 +119,6 @@ def test_which_peers_are_coming(with_member, make_peer) -> None:
         miss(member, "late", TOLERATED)
         assert member.coming == {"one", "two"}
 
-    with_member(check, [])
-
 
 async def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, identities, make_peer) -> None:
     """Before its first record nobody can be behind."""
@@ -147,14 +129,13 @@ async def test_nobody_comes_to_one_that_says_nothing(stations, make_manifest, id
         assert member.coming == frozenset()
 
 
-def test_which_peers_are_gone_and_which_cannot_be_called(
-    with_member, make_manifest, identities, make_peer
+async def test_which_peers_are_gone_and_which_cannot_be_called(
+    member_of, make_manifest, identities, make_peer
 ) -> None:
     """Of the electorate: who says that it goes, and where nobody listens, until it speaks again."""
     manifest, keys = make_manifest(), [load_identity(path) for path in identities[1:4]]
     stopping, dead, stranger = map(id_of, keys)
-
-    def check(member: Membership) -> None:
+    async with member_of([stopping, dead]) as member:
         for key, seconds, state in zip(keys, (5, 5, 5), ("stopping", "training", "stopping"), strict=True):
             member.records.take([signed_record(manifest, key, seconds, state=state)])
         assert member.gone == {stopping}
@@ -168,13 +149,10 @@ def test_which_peers_are_gone_and_which_cannot_be_called(
         member.update(RecordUpdate(reach="client"))
         assert member.unable == {dead, member.peer_id}
 
-    with_member(check, [stopping, dead])
 
-
-def test_former_members_are_voters_still(with_member) -> None:
+async def test_former_members_are_voters_still(member_of) -> None:
     """Who is past probation is of the electorate again after one round; a newcomer is not yet."""
-
-    def check(member: Membership) -> None:
+    async with member_of(["one"]) as member:
         electorate = member.electorate
         for number in range(PROBATION_ROUNDS):
             electorate = electorate.after([member.peer_id, *([NEWCOMER] if number else [])])
@@ -185,18 +163,13 @@ def test_former_members_are_voters_still(with_member) -> None:
         assert [*map(member._p2p.limits.is_trusted, ("one", NEWCOMER))] == [True, False]
         assert NEWCOMER in electorate.services
 
-    with_member(check, ["one"])
 
-
-def test_where_nobody_decides_yet_all_are_newcomers(with_member, make_peer) -> None:
+async def test_where_nobody_decides_yet_all_are_newcomers(member_of, make_peer) -> None:
     """Who never comes is then barred, whoever it is."""
-
-    def check(member: Membership) -> None:
+    async with member_of(["one"]) as member:
         member.reach(Electorate())
         see(member, make_peer("one", state_digest=STATE), make_peer(NEWCOMER, state_digest=STATE))
         assert member.here(STATE) == {"one", NEWCOMER}
         miss(member, NEWCOMER, TOLERATED)
         assert member.here(STATE) == {"one"}
         assert (member.voters, member.gone, member.unable) == (frozenset(),) * 3
-
-    with_member(check, ["one"])

@@ -143,16 +143,12 @@ def test_limit(answer: str, limit: float) -> None:
     ("sent", "message"),
     [(b"\x03abc", b"abc"), (b"\x80\x01" + bytes(128), bytes(128)), (b"\xff" * 70_000, None)],
 )
-def test_the_length_of_an_answer(sent: bytes, message: bytes | None) -> None:
+async def test_the_length_of_an_answer(sent: bytes, message: bytes | None) -> None:
     """It has two bytes at most: a relay that never ends it makes no number of it that grows for ever."""
-
-    async def scenario() -> bytes:
-        reader = asyncio.StreamReader()
-        reader.feed_data(sent)
-        return await _read_message(reader)
-
+    reader = asyncio.StreamReader()
+    reader.feed_data(sent)
     if message is None:
         with pytest.raises(ValueError, match="not an answer of a relay"):
-            asyncio.run(scenario())
+            await _read_message(reader)
     else:
-        assert asyncio.run(scenario()) == message
+        assert await _read_message(reader) == message

@@ -1,8 +1,8 @@
 """Where peers go that see one another at different states: real links, told and fetched on loopback."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -192,25 +192,20 @@ def clock(monkeypatch) -> Clock:
 
 
 @pytest.fixture
-def with_peers(stations) -> Callable[..., None]:
-    """``with_peers(scenario, (kept, 0), (other, 3))``: each peer is where these rounds have led by then."""
+def peers_at(stations) -> Callable[..., AbstractAsyncContextManager[list[Peer]]]:
+    """``async with peers_at((kept, 0), (other, 3)) as peers``: each is where these rounds lead by then."""
 
-    def run(
-        scenario: Callable[[list[Peer]], Coroutine[Any, Any, None]], *where: tuple[KeptRounds, int]
-    ) -> None:
-        async def start() -> None:
-            async with stations(len(where), where[0][0].manifest) as started:
-                peers = [
-                    Peer(kept, station, rounds)
-                    for station, (kept, rounds) in zip(started, where, strict=True)
-                ]
-                for each in peers:
-                    await each.open()
-                await scenario(peers)
+    @asynccontextmanager
+    async def start(*where: tuple[KeptRounds, int]) -> AsyncIterator[list[Peer]]:
+        async with stations(len(where), where[0][0].manifest) as started:
+            peers = [
+                Peer(kept, station, rounds) for station, (kept, rounds) in zip(started, where, strict=True)
+            ]
+            for each in peers:
+                await each.open()
+            yield peers
 
-        asyncio.run(asyncio.wait_for(start(), 50))
-
-    return run
+    return start
 
 
 async def until_all_are_there(peers: Sequence[Peer]) -> str:
@@ -233,11 +228,9 @@ def assert_sound(chain: Chain, kept: KeptRounds) -> None:
 
 
 @pytest.mark.parametrize("how", ["computes", "fetches"])
-def test_one_that_was_away_catches_up(kept, with_peers, how: str) -> None:
+async def test_one_that_was_away_catches_up(kept, peers_at, how: str) -> None:
     """By the links of another: it computes what it has missed, or fetches the state where it cannot."""
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 1), (kept, ROUNDS)) as [mine, theirs]:
         if how == "computes":
             theirs.exchange.publish(hello(theirs.head), [])
             theirs.exchange._cache._blobs.clear()
@@ -254,48 +247,35 @@ def test_one_that_was_away_catches_up(kept, with_peers, how: str) -> None:
         assert theirs.store.newer is None
         assert [await mine.look(), await theirs.look()] == [False, False]
 
-    with_peers(scenario, (kept, 1), (kept, ROUNDS))
 
-
-def test_nobody_goes_back(kept, with_peers) -> None:
+async def test_nobody_goes_back(kept, peers_at) -> None:
     """One at a state that we were at is not even asked: it comes to us."""
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, ROUNDS), (kept, 1)) as peers:
         ahead, behind = peers
         assert not await ahead.look()
         assert behind.asked == 0
         assert await until_all_are_there(peers) == kept.states[-1].digest
         assert ahead.moved == []
 
-    with_peers(scenario, (kept, ROUNDS), (kept, 1))
 
-
-def test_links_longer_than_one_page(kept, with_peers, monkeypatch) -> None:
+async def test_links_longer_than_one_page(kept, peers_at, monkeypatch) -> None:
     """They are asked for page by page, and each page goes on from the one before."""
     longest = max(len(LinkRecord.of(link).to_bytes()) for link in kept.links)
     monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
         await mine.look()
         assert mine.moved == [kept.states[-1].digest]
         assert mine.history.chain.links == kept.links
         assert theirs.asked == ROUNDS + 1
 
-    with_peers(scenario, (kept, 0), (kept, ROUNDS))
 
-
-def test_links_without_end(kept, with_peers) -> None:
+async def test_links_without_end(kept, peers_at) -> None:
     """Whoever tells the same again and again is asked no more, and moves nobody."""
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
         theirs.tell = lambda _: kept.links[:1]
         await mine.look()
         assert theirs.asked == 2
         mine.assert_unmoved(kept.states[0], [])
-
-    with_peers(scenario, (kept, 0), (kept, ROUNDS))
 
 
 def forged(link: Link) -> Link:
@@ -326,12 +306,10 @@ LIES: dict[str, Callable[[KeptRounds], list[Link]]] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_claim_moves_nobody(kept, with_peers, clock, lie: str) -> None:
+async def test_a_claim_moves_nobody(kept, peers_at, clock, lie: str) -> None:
     """Whatever its record says, and whatever it tells; and it is asked ever more rarely."""
     told = LIES[lie](kept)
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, liar = peers
+    async with peers_at((kept, 1), (kept, 1)) as [mine, liar]:
         await liar.be_at(liar.store.current, claiming=NOWHERE)
         liar.tell = lambda known: told if kept.states[0].digest in known else []
         await mine.member.refresh()
@@ -351,10 +329,8 @@ def test_a_claim_moves_nobody(kept, with_peers, clock, lie: str) -> None:
         assert pauses == [min(FIRST_SECONDS * 2**number, LONGEST_SECONDS) for number in range(len(pauses))]
         assert mine.said == []
 
-    with_peers(scenario, (kept, 1), (kept, 1))
 
-
-def test_links_of_another_swarm(kept, with_peers, identities) -> None:
+async def test_links_of_another_swarm(kept, peers_at, identities) -> None:
     """Even where the same peers decide there, and from a state with the same bits."""
     other = KeptRounds(
         kept.manifest.model_copy(update={"name": "other"}),
@@ -363,23 +339,17 @@ def test_links_of_another_swarm(kept, with_peers, identities) -> None:
     )
     assert other.states[0].digest == kept.states[0].digest
     other.end_round(values(0))
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
         theirs.tell = lambda _: other.links
         await mine.look()
         assert theirs.asked == 1
         mine.assert_unmoved(kept.states[0], [])
 
-    with_peers(scenario, (kept, 0), (kept, ROUNDS))
 
-
-def test_a_state_that_is_not_to_be_had(kept, with_peers, clock, caplog) -> None:
+async def test_a_state_that_is_not_to_be_had(kept, peers_at, clock, caplog) -> None:
     """Its links are sound, and nobody has it: we stay, say so, and go there as soon as somebody gives it."""
     caplog.set_level(logging.ERROR)
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, empty, late = peers
+    async with peers_at((kept, 0), (kept, ROUNDS), (kept, 0)) as [mine, empty, late]:
         blobs = dict(empty.shelf.found)
         for each in (empty, late):
             each.shelf.found.clear()
@@ -398,15 +368,11 @@ def test_a_state_that_is_not_to_be_had(kept, with_peers, clock, caplog) -> None:
         await mine.look()
         assert mine.moved == [kept.states[-1].digest]
 
-    with_peers(scenario, (kept, 0), (kept, ROUNDS), (kept, 0))
 
-
-def test_those_whose_word_counts_are_asked_first(kept, with_peers) -> None:
+async def test_those_whose_word_counts_are_asked_first(kept, peers_at) -> None:
     """A stranger that claims more than anybody holds nobody up."""
     kept = kept.branch(ROUNDS)
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, member, _, stranger = peers
+    async with peers_at((kept, 1), (kept, ROUNDS), (kept, 1), (kept, 1)) as [mine, member, _, stranger]:
         far = replace(stranger.store.current, round=1 << 40)
         await stranger.be_at(far)
         stranger.tell = lambda _: []
@@ -414,16 +380,13 @@ def test_those_whose_word_counts_are_asked_first(kept, with_peers) -> None:
         assert (member.asked > 0, stranger.asked) == (True, 0)
         assert mine.moved == [kept.states[-1].digest]
 
-    with_peers(scenario, (kept, 1), (kept, ROUNDS), (kept, 1), (kept, 1))
 
-
-def test_the_weak_branch_goes_to_the_strong_one(kept, with_peers) -> None:
+async def test_the_weak_branch_goes_to_the_strong_one(kept, peers_at) -> None:
     """However much longer it has become; and not the other way round."""
     weak, strong = kept.branch(1), kept.branch(2)
     for number in range(ROUNDS):
         weak.end_round(values(10 + number), [2], weak=not number)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((strong, 2), (strong, 2), (weak, 1 + ROUNDS)) as peers:
         one, other, third = peers
         assert await until_all_are_there(peers) == strong.states[-1].digest
         assert third.moved == [strong.states[-1].digest]
@@ -431,61 +394,48 @@ def test_the_weak_branch_goes_to_the_strong_one(kept, with_peers) -> None:
         assert third.history.chain.links == strong.links
         assert weak.links[-1].after not in third.history.chain
 
-    with_peers(scenario, (strong, 2), (strong, 2), (weak, 1 + ROUNDS))
 
-
-def test_of_a_branch_that_loses_nothing_more_is_read(kept, with_peers, monkeypatch) -> None:
+async def test_of_a_branch_that_loses_nothing_more_is_read(kept, peers_at, monkeypatch) -> None:
     """However long it is: its first link tells, and would be on the first page."""
     monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", 1)
     weak, strong = kept.branch(1), kept.branch(2)
     for number in range(ROUNDS):
         weak.end_round(values(10 + number), [2], weak=not number)
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((strong, 2), (weak, 1 + ROUNDS)) as [mine, theirs]:
         await mine.look()
         assert mine.moved == []
         assert theirs.asked == 1
 
-    with_peers(scenario, (strong, 2), (weak, 1 + ROUNDS))
 
-
-def test_of_two_weak_branches_that_of_more_members_stays(kept, with_peers) -> None:
+async def test_of_two_weak_branches_that_of_more_members_stays(kept, peers_at) -> None:
     """Three that were split in one and two: the one goes to where the two are."""
     one, two = kept.branch(1), kept.branch(1)
     for number in range(3):
         one.end_round(values(10 + number), [2], weak=not number)
     two.end_round(values(20), [0, 1], weak=True)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((two, 2), (two, 2), (one, 4)) as peers:
         assert await until_all_are_there(peers) == two.states[-1].digest
         assert [each.moved for each in peers[:2]] == [[], []]
         assert peers[2].history.chain.links == two.links
 
-    with_peers(scenario, (two, 2), (two, 2), (one, 4))
 
-
-def test_those_that_began_without_one_another(kept, with_peers) -> None:
+async def test_those_that_began_without_one_another(kept, peers_at) -> None:
     """Three began each alone, and a first peer: of equal branches all choose the same, and nobody swaps."""
     begun = KeptRounds(kept.manifest, kept.keys, electing=0)
     alone = [begun.branch(0) for _ in range(3)]
     for number, each in enumerate(alone):
         each.end_round(values(number), [number], weak=True)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at(*((each, 1) for each in alone), (begun, 0)) as peers:
         met = await until_all_are_there(peers)
         assert met == max(each.links[0].after for each in alone)
         assert all(len(each.moved) <= 3 for each in peers)
 
-    with_peers(scenario, *((each, 1) for each in alone), (begun, 0))
 
-
-def test_a_strangers_weak_link_from_our_own_state(kept, with_peers) -> None:
+async def test_a_strangers_weak_link_from_our_own_state(kept, peers_at) -> None:
     """While those who decide are here, nobody of them goes with a newcomer that goes on alone."""
     stranger = kept.branch(1)
     stranger.end_round(values(9), [3], weak=True)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at(*[(kept, 1)] * 3, (stranger, 2)) as peers:
         members, newcomer = peers[:3], peers[3]
         for each in members:
             each.deciding.is_in_ballots = True
@@ -493,29 +443,23 @@ def test_a_strangers_weak_link_from_our_own_state(kept, with_peers) -> None:
             each.assert_unmoved(kept.states[1], kept.links[:1])
         assert newcomer.head == stranger.states[-1].digest
 
-    with_peers(scenario, *[(kept, 1)] * 3, (stranger, 2))
 
-
-def test_a_weak_link_of_one_of_three(kept, with_peers) -> None:
+async def test_a_weak_link_of_one_of_three(kept, peers_at) -> None:
     """One that decides and goes on alone takes nobody with it, as long as the other two are here."""
     one = kept.branch(1)
     one.end_round(values(9), [2], weak=True)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, 1), (kept, 1), (one, 2)) as peers:
         for each in peers[:2]:
             each.deciding.is_in_ballots = True
             await each.look()
             each.assert_unmoved(kept.states[1], kept.links[:1])
 
-    with_peers(scenario, (kept, 1), (kept, 1), (one, 2))
 
-
-def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
+async def test_a_weak_link_is_not_followed_at_once(kept, peers_at) -> None:
     """Whoever does not decide waits as long as those who do may take for a strong link."""
     one = kept.branch(1)
     one.end_round(values(9), [2], weak=True)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, 1), (one, 2)) as peers:
         waiting = peers[0]
         waiting.following.patience = 60.0
         await waiting.look()
@@ -525,44 +469,34 @@ def test_a_weak_link_is_not_followed_at_once(kept, with_peers) -> None:
         await waiting.look()
         assert waiting.head == one.states[-1].digest
 
-    with_peers(scenario, (kept, 1), (one, 2))
 
-
-def test_a_peer_that_was_left_alone_is_found_again(kept, with_peers) -> None:
+async def test_a_peer_that_was_left_alone_is_found_again(kept, peers_at) -> None:
     """Two of three were away while the third went on by a weak link: they go to it."""
     alone = kept.branch(1)
     for number in range(3):
         alone.end_round(values(10 + number), [2], weak=not number)
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, 1), (alone, 4)) as peers:
         mine, theirs = peers
         assert await until_all_are_there(peers) == alone.states[-1].digest
         assert (mine.moved, theirs.moved) == ([alone.states[-1].digest], [])
         assert mine.history.chain.electorate.members == {kept.ids[2]}
 
-    with_peers(scenario, (kept, 1), (alone, 4))
 
-
-def test_a_link_that_was_invented_for_one_of_ours(kept, with_peers) -> None:
+async def test_a_link_that_was_invented_for_one_of_ours(kept, peers_at) -> None:
     """A stranger signs a weak link to a state to which ours leads already: our own link stays as it is."""
     first = kept.branch(0)
     invented = first.link(first.choice(values(9), [3], weak=True), kept.links[0].after, [3])
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 1), (kept, ROUNDS)) as [mine, theirs]:
         theirs.tell = lambda known: [invented, *kept.links[1:]] if kept.states[1].digest in known else []
         for _ in range(2):
             await mine.look()
         assert_sound(mine.history.chain, kept)
         assert mine.history.chain.links[0] == kept.links[0]
 
-    with_peers(scenario, (kept, 1), (kept, ROUNDS))
 
-
-def test_a_round_that_ends_meanwhile(kept, with_peers) -> None:
+async def test_a_round_that_ends_meanwhile(kept, peers_at) -> None:
     """What was decided here while others' state was being fetched stays."""
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, 0), (kept, ROUNDS)) as peers:
         mine, _ = peers
 
         def hear(said: object) -> None:
@@ -577,14 +511,10 @@ def test_a_round_that_ends_meanwhile(kept, with_peers) -> None:
         mine.following._tell = mine.said.append
         assert await until_all_are_there(peers) == kept.states[-1].digest
 
-    with_peers(scenario, (kept, 0), (kept, ROUNDS))
 
-
-def test_a_round_that_ends_while_links_are_told(kept, with_peers) -> None:
+async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
     """They are looked at from where we are by then, and not asked for again: another round could end."""
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
 
         def tell(known: Sequence[str]) -> list[Link]:
             if mine.store.newer is None:
@@ -597,14 +527,10 @@ def test_a_round_that_ends_while_links_are_told(kept, with_peers) -> None:
         assert mine.moved == [kept.states[-1].digest]
         assert mine.history.chain.links == kept.links
 
-    with_peers(scenario, (kept, 0), (kept, ROUNDS))
 
-
-def test_the_round_in_which_we_are_goes_on_by_a_link(kept, with_peers) -> None:
+async def test_the_round_in_which_we_are_goes_on_by_a_link(kept, peers_at) -> None:
     """What it holds of that link's contributions need not be fetched; others are not asked meanwhile."""
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, ahead, _ = peers
+    async with peers_at((kept, 0), (kept, 1), (kept, 1)) as [mine, ahead, _]:
         mine.deciding.state = kept.states[0].digest
         assert await mine.look()
         assert mine.deciding.told == kept.links[:1]
@@ -618,16 +544,12 @@ def test_the_round_in_which_we_are_goes_on_by_a_link(kept, with_peers) -> None:
         assert mine.moved == [kept.states[2].digest]  # it has missed more than the round in which it is
         assert len(mine.deciding.told) == 1
 
-    with_peers(scenario, (kept, 0), (kept, 1), (kept, 1))
 
-
-def test_what_was_signed_for_links_is_compared(kept, with_peers) -> None:
+async def test_what_was_signed_for_links_is_compared(kept, peers_at) -> None:
     """With all that was said in ballots, of those that lead on as of those that do not."""
     one = kept.branch(1)
     one.end_round(values(9), [2], weak=True)
-
-    async def scenario(peers: list[Peer]) -> None:
-        mine, theirs = peers
+    async with peers_at((kept, 2), (one, 2)) as [mine, theirs]:
         assert await mine.look()
         assert mine.deciding.compared == one.links[1:]
         mine.assert_unmoved(kept.states[2], kept.links[:2])
@@ -635,13 +557,10 @@ def test_what_was_signed_for_links_is_compared(kept, with_peers) -> None:
         assert theirs.deciding.compared == kept.links[1:2]
         assert theirs.moved == [kept.states[2].digest]
 
-    with_peers(scenario, (kept, 2), (one, 2))
 
-
-def test_one_at_a_time(kept, with_peers) -> None:
+async def test_one_at_a_time(kept, peers_at) -> None:
     """While something is being fetched, nothing else is begun."""
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, 0), (kept, ROUNDS), (kept, ROUNDS)) as peers:
         mine = peers[0]
         await mine.member.refresh()
         assert not mine.following.is_busy
@@ -654,17 +573,12 @@ def test_one_at_a_time(kept, with_peers) -> None:
         assert not mine.following.is_busy
         assert mine.moved == [kept.states[-1].digest]
 
-    with_peers(scenario, (kept, 0), (kept, ROUNDS), (kept, ROUNDS))
 
-
-def test_what_is_remembered_of_those_asked_is_bounded(kept, with_peers, clock) -> None:
+async def test_what_is_remembered_of_those_asked_is_bounded(kept, peers_at, clock) -> None:
     """Anybody can make as many keys as it likes: who was not asked for long is forgotten."""
-
-    async def scenario(peers: list[Peer]) -> None:
+    async with peers_at((kept, 0)) as peers:
         following = peers[0].following
         for number in range(1000):
             following._pauses.note(f"liar{number}", clock.now, useful=False)
             clock.now += 1.0
         assert len(following._pauses) <= FIRST_SECONDS + LONGEST_SECONDS + 1
-
-    with_peers(scenario, (kept, 0))
