@@ -24,7 +24,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from platform import machine
 from types import ModuleType, SimpleNamespace
@@ -36,6 +37,7 @@ from tests.support.spawning import spawn_lightly
 from tests.support.unpacked import use_unpacked
 
 REQUEST_BYTES_MAX = 1 << 20
+AT_FIRST = dict(os.environ)  # a nursery that comes later must not have what a test has set
 # Linux: see clone(2) and prctl(2).
 SYS_CLONE = {"x86_64": 56, "aarch64": 220} if sys.platform == "linux" else {}
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
@@ -135,7 +137,7 @@ class Warm(subprocess.Popen[Any]):
 def _requests() -> socket.socket:
     """The way to this process' nursery."""
     if not _nurseries:
-        _nurseries.append(_Nursery(subprocess.Popen))
+        _nurseries.append(_Nursery(partial(subprocess.Popen, env=AT_FIRST)))
     return _nurseries[0].requests
 
 
@@ -189,7 +191,7 @@ def fork_workers() -> None:
 class _Nursery:
     """A process that has imported all of `IMPORTS` and done nothing else; it ends with this one."""
 
-    def __init__(self, popen: type[subprocess.Popen[Any]]) -> None:
+    def __init__(self, popen: Callable[..., subprocess.Popen[Any]]) -> None:
         self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES_MAX)
         with theirs:

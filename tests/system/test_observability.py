@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -14,7 +13,7 @@ from monitor.dashboards import DASHBOARDS
 from monitor.dashboards.learning import TASK
 from monitor.dashboards.peer import GPU, PEER
 from peers.processes import LocalProcesses
-from tests.support.leftovers import sockets_folder
+from tests.support.leftovers import nothing_new, sockets_folder
 from tests.support.prometheus import (
     ORACLES,
     RECORD_SECONDS,
@@ -50,8 +49,7 @@ pytestmark = pytest.mark.system
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Everything, after some rounds; nothing of it is left afterwards."""
     folder = tmp_path_factory.mktemp("observed")
-    before = set(psutil.Process().children(recursive=True))
-    with sockets_folder() as sockets, pytest.MonkeyPatch.context() as patch:
+    with nothing_new(), sockets_folder() as sockets, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(sockets))
         with LocalProcesses(folder / "logs") as processes:
             whole = Stack(folder, processes)
@@ -60,8 +58,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             with prometheus(folder / "prometheus", whole.port, whole.peer_targets) as whole.prometheus:
                 wait_until(partial(settled, whole.prometheus), f"{ROUNDS} rounds of {len(ORACLES)} oracles")
                 yield whole
-        _, left = psutil.wait_procs(set(psutil.Process().children(recursive=True)) - before, timeout=20)
-        assert not left
 
 
 def settled(prometheus: Prometheus) -> bool:
