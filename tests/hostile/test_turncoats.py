@@ -48,11 +48,16 @@ def camps(
     return camps_of(stations, make_manifest(rounds=TIMES), monkeypatch)
 
 
-def ballots_of(peer: Decider) -> Ballots:
-    """Its part in the present ones."""
+def session_of(peer: Decider) -> Session:
+    """Its part in the present round."""
     session = peer.deciding.present
     assert session is not None
-    return session.round.ballots
+    return session
+
+
+def ballots_of(peer: Decider) -> Ballots:
+    """Its part in the present ballots."""
+    return session_of(peer).round.ballots
 
 
 class Looker:
@@ -244,8 +249,7 @@ async def test_a_coordinator_that_ignores_what_binds_it(camps: Camps) -> None:
         first, liar = camp.coordinator(), camp.coordinator(1)
         camp.order(coordinating.IGNORES, liar)
         camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
-        decided = first.deciding.present
-        assert decided is not None
+        decided = session_of(first)
         link = await camp.battle()
         assert camp.orders.done > 1
         assert link.ballot > 1 and not link.choice.weak
@@ -260,8 +264,7 @@ async def test_a_member_that_denies_what_it_has_accepted(camps: Camps) -> None:
         first, liar = camp.coordinator(), camp.coordinator(2)
         camp.order(telling.DENIES, liar)
         camp.orders.attacks[first.peer_id] = coordinating.CUT_OFF
-        decided = first.deciding.present
-        assert decided is not None
+        decided = session_of(first)
         link = await camp.battle()
         assert link.ballot > 0 and not link.choice.weak
         assert decided.ended.result().link.after == link.after
