@@ -121,9 +121,8 @@ class Following:
             is_known = peer_id in self.history.chain.electorate.former
             async with asyncio.timeout(TELLING_SECONDS if is_known else STRANGER_SECONDS):
                 told, trial = await self._branch_of(peer_id)
-            while told and self._newest is not before:  # a round has ended here meanwhile
-                before, trial = self._newest, self.history.chain.copied_from(told[0].state)
-                await asyncio.to_thread(trial.follow, told)
+            if told and self._newest is not before:  # a round has ended here meanwhile
+                trial = await self._tried(told)
             if links := self._cautiously(told):
                 for link in links:
                     self._deciding.compare(link)
@@ -169,6 +168,18 @@ class Following:
                 return False
         return True
 
+    async def _tried(self, links: list[Link]) -> Chain:
+        """Ours, however many rounds end here meanwhile, if it follows these: ours still, if theirs lose.
+
+        Raises:
+            ValueError: they are not to be followed.
+        """
+        while True:
+            before, trial = self._newest, self.history.chain.copied_from(links[0].state)
+            await asyncio.to_thread(trial.follow, links)
+            if self._newest is before:
+                return trial
+
     def _cautiously(self, links: list[Link]) -> list[Link]:
         """These, up to a weak one that would lead on from our chain before it is time for that.
 
@@ -209,8 +220,8 @@ class Following:
         self._tell(CatchingUp(fetching=True, newer=None))
         try:
             state = await self._state_after(links, peer_id)
-            if self._newest is not before:
-                return True  # meanwhile a round has ended here
+            if self._newest is not before and not await self._still_leads_on(links):
+                return True  # to the state of the round that has ended here meanwhile
             if (state.round, state.electorate) != (electorate.round, electorate):
                 raise ValueError(f"state {state.digest[:8]} does not say what its links say")
             self.history.follow(links)
@@ -223,6 +234,15 @@ class Following:
         finally:
             newer = self._store.newer
             self._tell(CatchingUp(fetching=False, newer=name_of(newer) if newer else None))
+
+    async def _still_leads_on(self, links: list[Link]) -> bool:
+        """Whether they lead to a state that we want still, though a round has ended here.
+
+        A large state takes several rounds to fetch: who would give it up for each one would never get there.
+        """
+        after = links[-1].after
+        trial = await self._tried(links)
+        return after in trial and after not in self.history.chain and self._cautiously(links) == links
 
     async def _state_after(self, links: list[Link], peer_id: str) -> ReplicaState:
         """Computed from ours, if that is possible and pays, or fetched.

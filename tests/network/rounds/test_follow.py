@@ -494,22 +494,51 @@ async def test_a_link_that_was_invented_for_one_of_ours(kept, peers_at) -> None:
         assert mine.history.chain.links[0] == kept.links[0]
 
 
+class Meanwhile:
+    """Ends rounds while ``mine`` fetches what others have."""
+
+    def __init__(self, mine: Peer, rounds: KeptRounds, number: int) -> None:
+        """The first fetch meets the first ``number`` of ``rounds``."""
+        self._mine, self._rounds, self._number = mine, rounds, number
+        mine.following._tell = self._hear
+
+    def _hear(self, said: object) -> None:
+        mine, at = self._mine, len(self._mine.history.chain.links)
+        if said == CatchingUp(fetching=True, newer=None) and at < self._number:
+            mine.history.follow(self._rounds.links[at : self._number])
+            mine.store.newer = self._rounds.states[self._number]
+
+
 async def test_a_round_that_ends_meanwhile(kept, peers_at) -> None:
-    """What was decided here while others' state was being fetched stays."""
-    async with peers_at((kept, 0), (kept, ROUNDS)) as peers:
-        mine, _ = peers
-
-        def hear(said: object) -> None:
-            if said == CatchingUp(fetching=True, newer=None):
-                mine.history.follow(kept.links[:1])
-                mine.store.newer = kept.states[1]
-
-        mine.following._tell = hear
+    """Others' state is not given up for it where their links lead on from there, too."""
+    async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, _]:
+        Meanwhile(mine, kept, 1)
         await mine.look()
-        assert mine.moved == [kept.states[1].digest]
-        assert mine.history.chain.links == kept.links[:1]
-        mine.following._tell = mine.said.append
-        assert await until_all_are_there(peers) == kept.states[-1].digest
+        assert mine.moved == [kept.states[-1].digest]
+        assert mine.history.chain.links == kept.links
+
+
+async def test_rounds_that_end_on_a_branch_that_loses_meanwhile(kept, peers_at) -> None:
+    """One that goes on weakly, round by round, gets to the others all the same, however long that takes."""
+    alone = kept.branch(1)
+    for number in range(3):
+        alone.end_round(values(10 + number), [2], weak=True)
+    async with peers_at((alone, 2), (kept, ROUNDS)) as [mine, _]:
+        Meanwhile(mine, alone, 4)
+        await mine.look()
+        assert mine.moved == [kept.states[-1].digest]
+        assert mine.history.chain.links == kept.links
+
+
+async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
+    """What a quorum has decided here while a state was being fetched to which a weak link leads stays."""
+    alone = kept.branch(1)
+    alone.end_round(values(9), [2], weak=True)
+    async with peers_at((kept, 1), (alone, 2)) as [mine, _]:
+        Meanwhile(mine, kept, 2)
+        await mine.look()
+        assert mine.moved == [kept.states[2].digest]
+        assert mine.history.chain.links == kept.links[:2]
 
 
 async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
