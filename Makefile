@@ -35,9 +35,10 @@ test: $(VENV)/installed
 		--dist loadfile --no-loadscope-reorder --durations 25
 
 # What needs Debian's tools or root. As root it installs the tools; elsewhere those tests skip and say why.
+# Many failures have one cause, and each may take minutes: it ends with the eighth.
 test-system: $(VENV)/installed
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then .ci/install-tools; fi
-	$(BIN)/pytest -m system
+	$(BIN)/pytest -m system --maxfail 8
 
 # Twenty minutes of a core, with other inputs each time; `make test` has some dozens of each kind.
 fuzz: $(VENV)/installed
