@@ -205,7 +205,10 @@ class FineTuning:
     def _update(self, on_moment: Callable[[Moment], object]) -> None:
         number, loss = len(self.epochs) + 1, self._mean_loss()
         moment = Moment("training", number, self._done, self.updates, loss)
-        step = self._trainer.step(lambda *_: on_moment(moment))
+        before = self._trainer.state_dict() | {"scale": None}
+        while not (step := self._trainer.step(lambda *_: on_moment(moment))).tokens:
+            # Its gradients were beyond fp16. There may be too few updates for any to be lost.
+            self._trainer.load_state_dict(before)
         self._done += 1
         self._loss_sum = self._loss_sum + step.loss * step.tokens
         self._tokens += step.tokens

@@ -30,6 +30,7 @@ from tests.support.tasks import small_task, two_languages, write_lines
 TOKENIZER = small_tokenizer()
 LANGUAGES = Objective(kind="classification", labels=["de", "en"])
 CHOICE = Objective(kind="multiple-choice", head_dropout=0.0)
+SCORE = Objective(kind="similarity", head_dropout=0.0)
 CPU = torch.device("cpu")
 SETTINGS = FinetuningSettings(epochs=2, learning_rate=1e-3, batch_size=8)
 
@@ -139,6 +140,20 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
     with pytest.raises(DuptError, match="lower learning rate") as caught:
         learning.run(lambda _: None, lambda _: None)
     assert caught.value.settings == ("learning_rate",)
+
+
+def test_no_example_is_lost_to_fp16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients of scores are beyond fp16 at first; each example is learnt all the same, however few."""
+    found = []
+    for dtype in (torch.float32, torch.float16):
+        monkeypatch.setattr(device_module, "product_dtype", lambda _, dtype=dtype: dtype)
+        _, model = small_task(SCORE, vocabulary_size=TOKENIZER.vocabulary_size)
+        rows = [{"first": "the bear", "second": "river", "label": label} for label in (5.0, 100.0)]
+        scored = examples(tmp_path, rows, SCORE)
+        found.append(FineTuning(model, scored, scored, SETTINGS, CPU).run(lambda _: None, lambda _: None))
+    fp32, fp16 = found
+    assert fp16.loss == pytest.approx(fp32.loss, rel=1e-4)
+    assert fp16.train_loss == pytest.approx(fp32.train_loss, rel=1e-4)
 
 
 def test_learning_rate() -> None:
