@@ -100,8 +100,9 @@ class Objective(Table):
         task = self.task
         if self.labels and not (task and "label" in task.answers):
             raise ValueError(f'kind = "{self.kind}" takes no labels; leave them out')
-        if task and task.needs_labels and len(self.labels) < 2:
-            raise ValueError(f'kind = "{self.kind}" needs at least two labels')
+        if task and (task.needs_labels or self.labels) and len(self.labels) < 2:
+            or_none = "" if task.needs_labels else ", or none for scores"
+            raise ValueError(f'kind = "{self.kind}" needs at least two labels{or_none}')
         return self
 
     @model_validator(mode="after")

@@ -216,6 +216,7 @@ def test_bad_examples(
     [
         ({"labels": ("a", "a")}, "classification: each label needs a name of its own"),
         ({"labels": ("a",)}, "needs at least two labels"),
+        ({"kind": "similarity", "labels": ("a",)}, "needs at least two labels, or none for scores"),
         ({"kind": "multiple-choice", "labels": ("a", "b")}, "takes no labels; leave them out"),
         ({"lm_weight": -1.0}, "greater than or equal to 0"),
     ],

@@ -68,6 +68,7 @@ def test_the_folder_is_made(base: Path, tmp_path: Path) -> None:
         (("--labels", "a,b"), "say what the model is to learn (--labels, --task)"),
         (("--task", "classification"), "needs the names of its labels, two at least"),
         (("--task", "entailment", "--labels", "a"), "needs the names of its labels, two at least"),
+        (("--task", "similarity", "--labels", "a"), "two labels, or none for scores (--labels)"),
         (("--task", "entailment", "--labels", "a,a"), "each label needs a name of its own (--labels)"),
         (("--task", "multiple-choice", "--labels", "a,b"), "takes no labels; leave them out (--labels)"),
         ((*TASK, "--corpus", "text"), "leave it out (--corpus)"),
