@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 @options.initial_peers
 @click.option(
     "--corpus",
+    type=options.TEXT_PATH,
     default=None,
     metavar="PATH",
     help="Text, or tables of examples, that no oracle trains on. It never leaves this machine. "

@@ -56,6 +56,7 @@ def _sizes() -> Iterator[str]:
 )
 @click.option(
     "--corpus",
+    type=options.TEXT_PATH,
     default=None,
     metavar="PATH",
     help="File, folder or glob of text that the tokenizer learns from; with preset transformer tables of "
@@ -64,6 +65,7 @@ def _sizes() -> Iterator[str]:
 @click.option(
     "--offer",
     "offers",
+    type=options.TEXT_PATH,
     multiple=True,
     metavar="PATH",
     help="Public text, as for --corpus, that the swarm offers to oracles without a corpus. Repeatable.",

@@ -88,6 +88,20 @@ class Parsed(_ParamType):
 
 
 BYTES, RATE = Parsed("bytes", parse_bytes), Parsed("rate", parse_rate)
+
+
+def parse_text_path(text: str) -> str:
+    """A path of text, as it is typed.
+
+    Raises:
+        UsageError: it is empty, and would mean all text in the working folder.
+    """
+    if not text.strip():
+        raise UsageError("the path is empty, as a variable is that was not set; write . for this folder")
+    return text
+
+
+TEXT_PATH = Parsed("path", parse_text_path)
 SEPARATOR = ";"  # in an environment variable, since paths have spaces and weights colons
 
 
@@ -97,9 +111,9 @@ def parse_corpus(text: str) -> WeightedCorpus:
     The word ``swarm`` means the text that the swarm offers, whatever exists here; a folder is ``./swarm``.
 
     Raises:
-        UsageError: neither, or the weight is no positive number.
+        UsageError: neither, or empty, or the weight is no positive number.
     """
-    if text == OF_THE_SWARM:
+    if parse_text_path(text) == OF_THE_SWARM:
         return WeightedCorpus(None)
     path, colon, weight = text.rpartition(":")
     if not colon or _is_there(text):

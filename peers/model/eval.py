@@ -25,6 +25,7 @@ MEASURES: dict[str, Measure] = {
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--corpus",
+    type=options.TEXT_PATH,
     required=True,
     metavar="PATH",
     help="File, folder or glob of .txt .md .rst .py .jsonl .parquet, or .gz, or a dump of Wikipedia; for an "

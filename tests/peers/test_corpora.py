@@ -9,6 +9,8 @@ from click.testing import CliRunner
 from dupt_swarm.errors import UsageError
 from dupt_swarm.settings import WeightedCorpus
 from peers import options
+from peers.cli import main as peer_program
+from peers.model.cli import main as model_program
 from peers.options import parse_corpus
 
 
@@ -120,3 +122,25 @@ def test_help_says_what_a_weight_is() -> None:
     """Nobody should have to guess."""
     words = " ".join(CliRunner().invoke(program, ["--help"]).output.split())
     assert "a token of PATH:0.3 is seen 0.3 times as often as one of a corpus without weight" in words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("new", "run.toml", "--corpus", ""),
+        ("new", "run.toml", "--offer", "", "--offer-licence", "CC0"),
+        ("join", "--initial-peers", "/ip4/127.0.0.1/tcp/1/p2p/nobody", "--corpus", ""),
+        ("evaluate", "--initial-peers", "/ip4/127.0.0.1/tcp/1/p2p/nobody", "--corpus", ""),
+        ("eval", "model", "--corpus", " "),
+    ],
+)
+def test_an_empty_path_is_not_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    """What lies there was never meant: a script has a variable that is not set."""
+    monkeypatch.chdir(tmp_path)
+    Path("private.txt").write_text("private\n" * 100)
+    program = model_program if arguments[0] == "eval" else peer_program
+    found = CliRunner().invoke(program, arguments)
+    assert found.exit_code == 2 and "the path is empty" in found.output
+    assert [path.name for path in tmp_path.iterdir()] == ["private.txt"]
