@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dupt_swarm.errors import UsageError, install
+from dupt_swarm.learning.reading import well_formed
 from dupt_swarm.manifest import Objective
 
 
@@ -133,7 +134,7 @@ class Label(_OfTheExample):
 
 
 def name_of(value: object) -> str:
-    """The label that a row gives: text as it is, a number as it is written.
+    """The label that a row gives: text as it is (but for half a surrogate pair), a number as it is written.
 
     Raises:
         ValueError: there is none.
@@ -141,7 +142,7 @@ def name_of(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):  # whole where a column has empty cells too
         return str(int(value) if value.is_integer() else value)
     if isinstance(value, str | int) and str(value):
-        return str(value)
+        return well_formed(str(value))
     raise ValueError("there is no label" if value in (None, "") else f"{value!r} is no label")
 
 

@@ -154,6 +154,7 @@ def test_labels_are_learnt(tmp_path: Path) -> None:
 
     assert learn("classification", "b", "a", "b") == ["a", "b"]
     assert learn("classification", 2, 1, 3.0) == ["1", "2", "3"]
+    assert learn("classification", "\ud83e", "a") == ["a", "\ufffd"]
     assert learn("similarity", 0, 1, 1) == ["0", "1"]
     assert learn("similarity", 0, 2.5, 5) == []
     assert learn("similarity", "same", "other") == ["other", "same"]
