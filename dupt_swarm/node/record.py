@@ -151,6 +151,7 @@ class RecordUpdate(BaseModel):
     loss: Annotated[
         Loss | None,
         Metric("loss_nats", "Mean training loss per token of an oracle's last steps.", own=True),
+        Metric("loss_median_nats", "Median training loss per token of the oracles.", over="median"),
         Metric("loss_min_nats", "Lowest training loss per token of any oracle.", over="min"),
         Metric("loss_max_nats", "Highest training loss per token of any oracle.", over="max"),
     ] = None

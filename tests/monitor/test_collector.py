@@ -121,6 +121,15 @@ def test_losses(scrapes: Scrapes) -> None:
     assert scrapes.values("dupt_swarm_heldout_loss_nats") == {run: 4.0}
 
 
+@pytest.mark.parametrize("claim", [0.0, 1e6])
+def test_a_loss_that_one_claims(scrapes: Scrapes, claim: float) -> None:
+    """The median, which an alert compares, stays between those of the others."""
+    losses = {"a": 3.0, "b": 4.0, "c": 5.0, "liar": claim}
+    scrapes.see(*(peer(name, loss=loss, tokens_per_second=100.0) for name, loss in losses.items()))
+
+    assert 3.0 <= scrapes.values("dupt_swarm_loss_median_nats")[MANIFEST.swarm_id] <= 5.0
+
+
 def test_accuracy_of_a_task(scrapes: Scrapes) -> None:
     """The median of the oracles that know theirs, and each evaluator's, without any bits per byte."""
     scrapes.see(
