@@ -18,7 +18,7 @@ from monitor.history import Point
 WIDTH, HEIGHT = 1000.0, 240.0
 OUTSIDE = 10.0  # units above or below the plot, where outliers end
 POINTS_MAX = 150  # of the drawn curve: more cannot be seen, and the page should stay small
-OUTLIER_RATIO = 8.0  # × the median: anybody may claim a loss of a million
+OUTLIER_RATIO = 8.0  # × a median: anybody may claim a loss of a million
 SPAN_SECONDS_MIN = 60.0
 GAP_POINTS, GAP_SECONDS = 4, 30.0  # the line is broken where the monitor saw nothing for so long
 TIME_STEPS = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -121,7 +121,7 @@ def draw(history: Sequence[Point], by_tokens: bool = False) -> Chart:
     known = [value for point in points for _, _, value_of in SERIES if (value := value_of(point)) is not None]
     if not known:
         return Chart()
-    low, high, y_ticks = y_axis(known)
+    low, high, y_ticks = y_axis(known, [point.loss_min for point in points if point.loss_min is not None])
     place_x, x_ticks = (tokens_axis if by_tokens else time_axis)(points)
     plot = _Plot(points, [place_x(point) for point in points], low, high)
     newest = points[-1]
@@ -154,10 +154,16 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
     return list(points[::-1][:: max(stride, 1)])[::-1]
 
 
-def y_axis(values: Iterable[float]) -> tuple[float, float, list[tuple[float, str]]]:
-    """Least and greatest value of the axis, and its ticks with their labels; outliers lie outside."""
-    values = list(values)
-    usual = [value for value in values if value <= OUTLIER_RATIO * statistics.median(values)]
+def y_axis(
+    values: Sequence[float], least: Sequence[float] = ()
+) -> tuple[float, float, list[tuple[float, str]]]:
+    """Least and greatest value of the axis, and its ticks with their labels; outliers lie outside.
+
+    What all oracles report at ``least``, and no single one can raise, is no outlier: a language model's loss
+    beside a task's, which is all that held-out examples measure, may be a thousand times as much.
+    """
+    median = max(statistics.median(found) for found in (values, least) if found)
+    usual = [value for value in values if value <= OUTLIER_RATIO * median]
     low, high = min(usual), max(usual)
     margin = max((high - low) * 0.08, abs(high) * 0.01, 1e-3)
     low, high = max(0.0, low - margin), high + margin

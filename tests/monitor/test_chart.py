@@ -1,5 +1,6 @@
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -75,6 +76,14 @@ def test_one_liar_does_not_flatten_the_curve() -> None:
     assert all(float(tick.label) < 10 for tick in chart.y_ticks)
     assert min(y for _, y in places(chart.lines[0].path)) > -HEIGHT
     assert chart.hover[50][1] is None
+
+
+def test_a_task_that_is_learnt() -> None:
+    """Where held-out examples have hardly any loss left, that of training, far greater, is in the plot."""
+    points = [replace(one, heldout_loss=0.001, evaluator_loss=0.001) for one in falling(100)]
+    chart = draw(points)
+    assert [line.end is not None for line in chart.lines] == [True, True, True]
+    assert all(0 <= y <= HEIGHT for _, y in places(chart.lines[0].path))
 
 
 def test_few_points_are_drawn() -> None:
