@@ -13,12 +13,15 @@ async function renew() {
     const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(10000) });
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (swarmOf(page) !== swarmOf(document)) return location.reload();
     document.querySelectorAll("[data-live]").forEach((part) => replace(part, page.getElementById(part.id)));
     lost.hidden = true;
   } catch {
     lost.hidden = false;
   }
 }
+
+const swarmOf = (page) => page.querySelector(".id").textContent;
 
 function replace(part, fresh) {
   // What did not change stays, and with it the reader's selection.

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.node.view import View
+from dupt_swarm.presets import manifest_from_preset
+from monitor.site import Site
 from peers import new
 from peers.processes import LocalProcesses
 from tests.support.invented import ADDRESS, EVIL, NOW, TrainedSwarm, served
@@ -308,6 +311,33 @@ def test_renews_in_place(visit: Open) -> None:
         # The verdict may become wider; what Web Vitals calls a good page is ten times this.
         assert page.evaluate(LAYOUT_SHIFT) < 0.01
         assert seen.complaints == []
+
+
+def test_another_swarm_at_the_same_place(visit: Open) -> None:
+    """When the monitor now watches another swarm, an open page has its name and command, not only figures."""
+    swarm = TrainedSwarm()
+    with served(swarm.site()) as url:
+        page = visit(url).page
+        other = manifest_from_preset(
+            "tiny", name="other", seed=1, tokenizer_sha256="0" * 64, vocabulary_size=512
+        )
+        swarm.snapshot = replace(swarm.snapshot, manifest=other)
+        page.evaluate("void renew()")
+        expect(page.locator("h1")).to_have_text("other")
+        expect(page.locator("#join-line")).to_contain_text(f"--swarm {other.swarm_id}")
+
+
+def test_another_way_to_the_swarm(visit: Open) -> None:
+    """When its first peer tells of a better address, an open page has that in the command."""
+    swarm = TrainedSwarm()
+    addresses = ["/ip4/127.0.0.1/tcp/31330/p2p/QmFirst"]
+    with served(Site(lambda: swarm.snapshot, lambda: swarm.history, addresses, lambda: NOW)) as url:
+        seen = visit(url)
+        expect(seen.page.locator("section.join .hint")).to_contain_text("own machine only")
+        addresses[:] = [ADDRESS]
+        seen.renew()
+        expect(seen.page.locator("#join-line")).to_contain_text(ADDRESS)
+        expect(seen.page.locator("section.join .hint")).not_to_contain_text("own machine only")
 
 
 def test_monitor_goes_away(visit: Open) -> None:
