@@ -214,6 +214,11 @@ class Oracle:
         )
 
     @property
+    def leaving(self) -> bool:
+        """Whether it was told to finish or to stop, which nothing takes back."""
+        return self._commands.current in (Command.FINISH, Command.STOP)
+
+    @property
     def _stopping(self) -> bool:
         return self._commands.current is Command.STOP
 

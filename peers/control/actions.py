@@ -82,6 +82,8 @@ class PeerControl:
             )
         if self.oracle is None:
             raise ValueError(f"it is still starting and cannot {command} yet; try again in a moment")
+        if self.oracle.leaving and command != "finish":
+            raise ValueError(f"it is about to leave and cannot {command}; `dupt-peer stop` ends it now")
         getattr(self.oracle, command)()
         return {"message": ANSWERS[command]}
 

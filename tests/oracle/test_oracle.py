@@ -232,7 +232,9 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
             wait_until(lambda: len(resting.view.oracles) == 1)
             oracle.resume()
             wait_until(lambda: recorder.losses)
+            assert not oracle.leaving
             oracle.finish()
+            assert oracle.leaving
             run.result(timeout=60)
             assert oracle.status().contributed_tokens > 0
             assert resting.state.round > followed

@@ -6,7 +6,9 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from click.testing import CliRunner
 
 from dupt_swarm.errors import DuptError, UsageError
 from peers.cli import main
+from peers.control.actions import PeerControl
 from peers.control.client import SILENCE_SECONDS_MAX, ask, find_peer, is_healthy
 from peers.control.socket import SOCKET, serve_control
 
@@ -47,6 +50,24 @@ def peers(tmp_path: Path) -> Iterator[Path]:
     silent = {"status": lambda: about("two", two.name, silence_seconds=1e4), "pause": refuse}
     with serve_control(one, paused), serve_control(two, silent):
         yield tmp_path
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_an_oracle_about_to_leave_is_neither_paused_nor_resumed(tmp_path: Path, leaving: bool) -> None:
+    """It trains until it leaves, whatever it is told: the answer says so, and how to end it at once."""
+    told: list[str] = []
+    swarm: Any = SimpleNamespace(
+        manifest=SimpleNamespace(swarm_id="a-0"), peer_id="", state=SimpleNamespace(round=0)
+    )
+    control = PeerControl(swarm, "oracle", "")
+    commands = {name: partial(told.append, name) for name in ("pause", "resume", "finish")}
+    oracle: Any = SimpleNamespace(leaving=leaving, **commands)
+    control.oracle = oracle
+    with serve_control(tmp_path, control.actions):
+        answers = {command: ask(tmp_path, command) for command in commands}
+    assert [command for command, answer in answers.items() if answer["ok"]] == told
+    assert told == (["finish"] if leaving else [*commands])
+    assert not leaving or "`dupt-peer stop` ends it now" in answers["pause"]["error"]
 
 
 def test_commands_are_answered_as_long_as_the_block_runs(tmp_path: Path) -> None:
