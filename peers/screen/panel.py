@@ -22,6 +22,8 @@ from peers.screen.facts import About, Facts
 from peers.screen.frame import frame
 from peers.screen.history import History
 
+ECHO = "^C"  # what a terminal writes of its own when somebody types Ctrl-C
+
 
 @contextmanager
 def open_panel() -> Iterator[Panel]:
@@ -78,7 +80,11 @@ class Panel:
     def _draw_facts(self, facts: Facts) -> None:
         self._facts = facts
         width, height = self._console.size
-        self._draw(frame(facts, width, height - 1))  # the cursor has the last line
+        lines = frame(facts, width, height - 1)  # the shell's prompt has the last line
+        for line in lines[-1:]:  # behind it is the cursor: an echo that wrapped would shift what is there
+            line.rstrip()
+            line.truncate(width - len(ECHO), overflow="ellipsis")
+        self._draw(lines)
 
     def _draw(self, lines: list[Text]) -> None:
         """Renew what is shown, if it has changed."""

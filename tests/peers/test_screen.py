@@ -2,11 +2,13 @@
 
 import io
 import math
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -343,6 +345,22 @@ def test_each_frame_is_shown_at_once_and_only_if_it_is_new() -> None:
     assert update.endswith("\x1b[?2026l")
     assert update.count("\x1b[?2026h") == 1
     assert "5.2500" in update
+
+
+@pytest.mark.parametrize("event", ["short", "very long " * 20])
+def test_what_a_terminal_echoes_has_room_behind_the_last_line(event: str) -> None:
+    """An echoed ^C does not wrap there: that would shift the cursor, and leave a line of the frame behind."""
+    written = io.StringIO()
+    console = Console(file=Whole(written), width=80, height=24, force_terminal=True)  # type: ignore[arg-type]
+    with Live(console=console, auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.begin(about())
+        panel.say(event)
+        panel.show(status(), VIEW, QUIET)
+        drawn = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", written.getvalue())
+    last = drawn.rpartition("\n")[2]
+    assert event[:10] in last
+    assert cell_len(last + "^C") <= 80
 
 
 @pytest.mark.parametrize(("others", "words"), [(0, "alone"), (1, "with 1 other"), (3, "with 3 others")])
