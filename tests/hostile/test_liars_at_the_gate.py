@@ -124,6 +124,17 @@ async def test_one_of_two_lies(stations) -> None:
         assert (await introduce(Exchange(me.p2p), named, addresses)).manifest == MANIFEST
 
 
+async def test_a_manifest_that_no_initial_peer_shares(stations) -> None:
+    """A first peer with a run.toml of its own is told what differs, and that one of both has to give way."""
+    async with stations(1) as [me], stranger_beside(me.address) as other:
+        address = await lie(other, LIES["another manifest"])
+        await connect(me.p2p, [address])
+        own = NodeSettings("bootstrap", manifest=MANIFEST.canonical_bytes())
+        with pytest.raises(ManifestError, match=r"is .* here and .* there; take their run\.toml") as caught:
+            await introduce(Exchange(me.p2p), own, [address])
+        assert caught.value.settings == ("initial_peers",)
+
+
 @pytest.mark.usefixtures("nothing_left")
 async def test_an_oracle_joins_beside_a_liar(tmp_path) -> None:
     """With a liar named first and the swarm's id given, an oracle joins the swarm that it wants."""

@@ -87,7 +87,8 @@ async def introduce(exchange: Exchange, settings: NodeSettings, addresses: Seque
         peer_id, difference = next(iter(differences.items()))
         raise ManifestError(
             f"swarm {offers[peer_id].swarm_id} has another manifest than {manifest.swarm_id}: {difference}; "
-            f"remove the state folder's manifest to join theirs, or start a swarm of your own"
+            f"take their run.toml to join theirs, or leave their addresses out to start a swarm of your own",
+            setting="initial_peers",
         )
     if settings.swarm_id and settings.swarm_id != manifest.swarm_id:
         raise ManifestError(
