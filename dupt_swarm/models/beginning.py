@@ -22,7 +22,8 @@ from dupt_swarm.swarm import INITIAL_FILE
 from dupt_swarm.tasks import TASKS
 from dupt_swarm.tasks.task import room
 
-NEW: dict[str, object] = {"admission": {}}  # another swarm, whoever organised the one that the model is from
+# Another swarm, whoever organised the one that the model is from, and whatever text that one offered.
+NEW: dict[str, object] = {"admission": {}, "offer": {}}
 
 
 def begin_task(

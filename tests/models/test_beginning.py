@@ -9,7 +9,7 @@ from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.objectives import build_model, decoder_of
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.manifest import Manifest, Objective
-from dupt_swarm.models.beginning import begin_task, write_beginning
+from dupt_swarm.models.beginning import begin_language, begin_task, write_beginning
 from dupt_swarm.replica.outer import build_outer
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.swarm import INITIAL_FILE, Swarm
@@ -62,6 +62,14 @@ def test_the_manifest_is_that_of_a_fine_tuning(tmp_path: Path) -> None:
     assert manifest.rounds.tokens_per_step == 32 * manifest.model.context_length
     assert manifest.rounds.growth == 1
     assert manifest.rounds.matchmaking_seconds == base.manifest.rounds.matchmaking_seconds
+
+
+def test_what_the_models_swarm_offered_is_not_offered_again(tmp_path: Path) -> None:
+    """Neither a swarm of a task nor one of language has the text: the model was taken without it."""
+    base = write_model(tmp_path, offer={"digest": "0" * 64, "tokens": 5, "licence": "CC0-1.0"})
+    for manifest, _ in (begin_task(base, TASK, name="a", seed=7), begin_language(base, name="a", seed=7)):
+        assert not manifest.offer
+        assert manifest.offer.licence == ""
 
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def task_manifest(base: Manifest, objective: Objective) -> Manifest:
     rows = base.tokenizer.vocabulary_size + objective.tokens_of_task(base.model.kind)
     tables = base.model_dump()
     tables |= {"name": f"{name}-{objective.kind}", "objective": objective.model_dump()}
-    tables |= {"initial_digest": ""}  # of another model
+    tables |= {"initial_digest": "", "offer": {}}  # of another model, and what a swarm of language offered
     tables["model"] |= {"vocabulary_size": rows}
     return Manifest.from_bytes(json.dumps(tables).encode(), f"the manifest for {objective.kind}")
 
