@@ -134,7 +134,7 @@ class Following:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
             self._pauses.note(peer_id, time.monotonic(), useful=moved or handed)
-        if moved:
+        if moved and self._store.newer is not None:  # else we have left it behind meanwhile
             await then()
 
     async def _branch_of(self, peer_id: str) -> tuple[list[Link], Chain]:

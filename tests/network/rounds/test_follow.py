@@ -541,6 +541,21 @@ async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
         assert mine.history.chain.links == kept.links[:2]
 
 
+async def test_a_state_that_is_reached_meanwhile(kept, peers_at) -> None:
+    """Who has come there by rounds of its own, and takes part in the next one, is not called away from it."""
+    async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, _]:
+
+        def hear(said: object) -> None:
+            if said == CatchingUp(fetching=True, newer=None):
+                mine.history.follow(kept.links)
+                mine.store.replace(kept.states[-1])
+
+        mine.following._tell = hear
+        await mine.look()
+        assert mine.moved == []
+        assert mine.history.chain.links == kept.links
+
+
 async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
     """They are looked at from where we are by then, and not asked for again: another round could end."""
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
