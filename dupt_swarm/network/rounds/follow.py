@@ -130,6 +130,9 @@ class Following:
                 if after in trial and after not in self.history.chain:
                     handed = len(links) == 1 and self._deciding.follow(links[0])
                     moved = not handed and await self._get(links, trial.electorate_of(after), peer_id)
+                elif after in self.history.chain and self._newest is not before:
+                    # A round of ours has led there meanwhile: it was in vain by no fault of this peer.
+                    self._pauses.note(peer_id, time.monotonic(), useful=True)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:

@@ -556,6 +556,26 @@ async def test_a_state_that_is_reached_meanwhile(kept, peers_at) -> None:
         assert mine.history.chain.links == kept.links
 
 
+async def test_states_that_are_reached_while_links_are_told(kept, peers_at, clock) -> None:
+    """However often that happens, whoever has told the links is asked again soon: it has not lied."""
+    async with peers_at((kept, 0), (kept, 0)) as [mine, theirs]:
+
+        def tell(known: Sequence[str]) -> list[Link]:
+            place = len(mine.history.chain.links)
+            if place < min(len(theirs.history.chain.links), ROUNDS - 1):
+                mine.history.follow(kept.links[place : place + 1])
+                mine.store.replace(kept.states[place + 1])
+            return theirs.history.chain.since(known)
+
+        theirs.tell = tell
+        for number in range(ROUNDS):
+            theirs.history.follow(kept.links[number : number + 1])
+            await theirs.be_at(kept.states[number + 1])
+            assert await mine.look()
+            clock.now += FIRST_SECONDS
+        assert mine.moved == [kept.states[-1].digest]
+
+
 async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
     """They are looked at from where we are by then, and not asked for again: another round could end."""
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
