@@ -541,6 +541,23 @@ async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
         assert mine.history.chain.links == kept.links[:2]
 
 
+async def test_ballots_that_begin_meanwhile(kept, peers_at) -> None:
+    """A weak link that was to be followed, as nobody else was here, is not followed any more."""
+    alone = kept.branch(2)
+    alone.end_round(values(9), [2], weak=True)
+    async with peers_at((kept, 1), (alone, 3)) as [mine, _]:
+
+        class Meeting(Meanwhile):
+            def _hear(self, said: object) -> None:
+                super()._hear(said)
+                mine.deciding.is_in_ballots = True
+
+        Meeting(mine, kept, 2)
+        await mine.look()
+        assert mine.moved == [kept.states[2].digest]
+        assert mine.history.chain.links == kept.links[:2]
+
+
 async def test_a_state_that_is_reached_meanwhile(kept, peers_at) -> None:
     """Who has come there by rounds of its own, and takes part in the next one, is not called away from it."""
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, _]:
