@@ -572,5 +572,6 @@ class Ballots:
         return Promise(self.me, self.state, ballot, brought, accepted, refused, callable=callable)
 
     def _pledge(self, **changes: object) -> None:
-        self._pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
-        self.voice.keep(self._pledged)
+        pledged = replace(self._pledged, **changes)  # type: ignore[arg-type]
+        self.voice.keep(pledged)  # what cannot be kept is not said
+        self._pledged = pledged

@@ -50,11 +50,12 @@ class Pledges:
         Raises:
             FileError: it cannot be written.
         """
-        self._kept[state] = PledgedRecord.of(pledged)
-        self._kept.move_to_end(state)
-        while len(self._kept) > STATES_KEPT:
-            self._kept.popitem(last=False)
+        kept = self._kept | {state: PledgedRecord.of(pledged)}
+        kept.move_to_end(state)
+        while len(kept) > STATES_KEPT:
+            kept.popitem(last=False)
         if self._path is not None:
-            tree = {each: record.model_dump(exclude_defaults=True) for each, record in self._kept.items()}
+            tree = {each: record.model_dump(exclude_defaults=True) for each, record in kept.items()}
             data = json.dumps(tree).encode()
             write_atomically(self._path, lambda temporary: temporary.write_bytes(data))
+        self._kept = kept

@@ -314,6 +314,21 @@ async def test_a_full_disk_stops_no_training(alone, caplog, tmp_path: Path) -> N
     assert caplog.text.count("taking part in no round") == 1
 
 
+async def test_a_last_word_that_cannot_be_kept(alone, tmp_path: Path) -> None:
+    """It is not said either: after a crash we would contradict it. With room on the disk all goes on."""
+    (folder := tmp_path / "pledges.json").mkdir()  # nothing can be written there
+    async with alone() as node:
+        pledges = node.deciding_with.pledges
+        pledges._path = folder
+        await node.deciding.leave()
+        result = await node.end(torch.ones(NUMEL))
+        assert (result.reason, node.deciding.present) == (Failure.NETWORK, None)
+        pledges._path = tmp_path / "kept.json"
+        result = await node.end(torch.ones(NUMEL))
+        assert result.state is not None
+        assert not node.history.chain.links[-1].choice.weak
+
+
 async def test_a_round_that_is_given_up_before_it_begins(alone) -> None:
     """Who says so while it is looked whether the others have ended it is heard, and only for this round."""
     async with alone() as node:
