@@ -50,10 +50,9 @@ IMPORTS = (
 )
 # Start nodes, programs, and the trainers of further devices.
 STARTERS = ("dupt_swarm.node.link", "peers.processes", "dupt_swarm.learning.data_parallel.workers")
-# What the node's modules want to find when they are imported; see `dupt_swarm.node.link`. And OpenBLAS would
-# begin threads of its own then, which a fork waits for; in a fork of a fork that is for ever.
+# What the node's modules want to find when they are imported; see `dupt_swarm.node.link`.
 ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",  # else OpenBLAS begins threads, for which a fork of a fork waits for ever
     "HIVEMIND_LOGLEVEL": "ERROR",
     "GOLOG_LOG_LEVEL": "fatal",
     "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",
