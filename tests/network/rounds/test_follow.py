@@ -159,6 +159,12 @@ class Peer:
         self.moved.append(self.store.newer.digest)
         await self.be_at(self.store.newer)
 
+    def assert_moved(self, kept: KeptRounds, rounds: int | None = None) -> None:
+        """It has gone where so many of these have led, or all, at once and by their links."""
+        links = kept.links[:rounds]
+        assert self.moved == [links[-1].after]
+        assert self.history.chain.links == links
+
     def assert_unmoved(self, state: ReplicaState, links: Sequence[Link]) -> None:
         """It is where it was."""
         assert (self.moved, self.store.newer, self.store.current) == ([], None, state)
@@ -237,8 +243,7 @@ async def test_one_that_was_away_catches_up(kept, peers_at, how: str) -> None:
         else:
             theirs.shelf.found.clear()
         assert await mine.look()
-        assert mine.moved == [kept.states[-1].digest]
-        assert mine.history.chain.links == kept.links
+        mine.assert_moved(kept)
         assert bool(mine.log.blobs) == (how == "computes")
         assert mine.said == [
             CatchingUp(fetching=True, newer=None),
@@ -264,8 +269,7 @@ async def test_links_longer_than_one_page(kept, peers_at, monkeypatch) -> None:
     monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", longest + 1)
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
         await mine.look()
-        assert mine.moved == [kept.states[-1].digest]
-        assert mine.history.chain.links == kept.links
+        mine.assert_moved(kept)
         assert theirs.asked == ROUNDS + 1
 
 
@@ -494,28 +498,28 @@ async def test_a_link_that_was_invented_for_one_of_ours(kept, peers_at) -> None:
         assert mine.history.chain.links[0] == kept.links[0]
 
 
-class Meanwhile:
-    """Ends rounds while ``mine`` fetches what others have."""
+def while_it_fetches(mine: Peer, happens: Callable[[], object]) -> None:
+    """This happens here as soon as a peer begins to fetch what others have."""
 
-    def __init__(self, mine: Peer, rounds: KeptRounds, number: int) -> None:
-        """The first fetch meets the first ``number`` of ``rounds``."""
-        self._mine, self._rounds, self._number = mine, rounds, number
-        mine.following._tell = self._hear
+    def hear(said: object) -> None:
+        if said == CatchingUp(fetching=True, newer=None):
+            happens()
 
-    def _hear(self, said: object) -> None:
-        mine, at = self._mine, len(self._mine.history.chain.links)
-        if said == CatchingUp(fetching=True, newer=None) and at < self._number:
-            mine.history.follow(self._rounds.links[at : self._number])
-            mine.store.newer = self._rounds.states[self._number]
+    mine.following._tell = hear
+
+
+def end_rounds(mine: Peer, rounds: KeptRounds, number: int) -> None:
+    """Rounds end here, by which a peer comes to where ``number`` of these have led."""
+    mine.history.follow(rounds.links[len(mine.history.chain.links) : number])
+    mine.store.newer = rounds.states[number]
 
 
 async def test_a_round_that_ends_meanwhile(kept, peers_at) -> None:
     """Others' state is not given up for it where their links lead on from there, too."""
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, _]:
-        Meanwhile(mine, kept, 1)
+        while_it_fetches(mine, lambda: end_rounds(mine, kept, 1))
         await mine.look()
-        assert mine.moved == [kept.states[-1].digest]
-        assert mine.history.chain.links == kept.links
+        mine.assert_moved(kept)
 
 
 async def test_rounds_that_end_on_a_branch_that_loses_meanwhile(kept, peers_at) -> None:
@@ -524,10 +528,9 @@ async def test_rounds_that_end_on_a_branch_that_loses_meanwhile(kept, peers_at) 
     for number in range(3):
         alone.end_round(values(10 + number), [2], weak=True)
     async with peers_at((alone, 2), (kept, ROUNDS)) as [mine, _]:
-        Meanwhile(mine, alone, 4)
+        while_it_fetches(mine, lambda: end_rounds(mine, alone, 4))
         await mine.look()
-        assert mine.moved == [kept.states[-1].digest]
-        assert mine.history.chain.links == kept.links
+        mine.assert_moved(kept)
 
 
 async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
@@ -535,10 +538,9 @@ async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
     alone = kept.branch(1)
     alone.end_round(values(9), [2], weak=True)
     async with peers_at((kept, 1), (alone, 2)) as [mine, _]:
-        Meanwhile(mine, kept, 2)
+        while_it_fetches(mine, lambda: end_rounds(mine, kept, 2))
         await mine.look()
-        assert mine.moved == [kept.states[2].digest]
-        assert mine.history.chain.links == kept.links[:2]
+        mine.assert_moved(kept, 2)
 
 
 async def test_ballots_that_begin_meanwhile(kept, peers_at) -> None:
@@ -547,27 +549,24 @@ async def test_ballots_that_begin_meanwhile(kept, peers_at) -> None:
     alone.end_round(values(9), [2], weak=True)
     async with peers_at((kept, 1), (alone, 3)) as [mine, _]:
 
-        class Meeting(Meanwhile):
-            def _hear(self, said: object) -> None:
-                super()._hear(said)
-                mine.deciding.is_in_ballots = True
+        def meet() -> None:
+            end_rounds(mine, kept, 2)
+            mine.deciding.is_in_ballots = True
 
-        Meeting(mine, kept, 2)
+        while_it_fetches(mine, meet)
         await mine.look()
-        assert mine.moved == [kept.states[2].digest]
-        assert mine.history.chain.links == kept.links[:2]
+        mine.assert_moved(kept, 2)
 
 
 async def test_a_state_that_is_reached_meanwhile(kept, peers_at) -> None:
     """Who has come there by rounds of its own, and takes part in the next one, is not called away from it."""
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, _]:
 
-        def hear(said: object) -> None:
-            if said == CatchingUp(fetching=True, newer=None):
-                mine.history.follow(kept.links)
-                mine.store.replace(kept.states[-1])
+        def arrive() -> None:
+            end_rounds(mine, kept, ROUNDS)
+            mine.store.replace(kept.states[-1])
 
-        mine.following._tell = hear
+        while_it_fetches(mine, arrive)
         await mine.look()
         assert mine.moved == []
         assert mine.history.chain.links == kept.links
@@ -580,7 +579,7 @@ async def test_states_that_are_reached_while_links_are_told(kept, peers_at, cloc
         def tell(known: Sequence[str]) -> list[Link]:
             place = len(mine.history.chain.links)
             if place < min(len(theirs.history.chain.links), ROUNDS - 1):
-                mine.history.follow(kept.links[place : place + 1])
+                end_rounds(mine, kept, place + 1)
                 mine.store.replace(kept.states[place + 1])
             return theirs.history.chain.since(known)
 
@@ -599,14 +598,12 @@ async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
 
         def tell(known: Sequence[str]) -> list[Link]:
             if mine.store.newer is None:
-                mine.history.follow(kept.links[:1])
-                mine.store.newer = kept.states[1]
+                end_rounds(mine, kept, 1)
             return theirs.history.chain.since(known)
 
         theirs.tell = tell
         await mine.look()
-        assert mine.moved == [kept.states[-1].digest]
-        assert mine.history.chain.links == kept.links
+        mine.assert_moved(kept)
 
 
 async def test_the_round_in_which_we_are_goes_on_by_a_link(kept, peers_at) -> None:
