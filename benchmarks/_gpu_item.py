@@ -20,6 +20,7 @@ from _gpu_loops import Loop, Shape, nanogpt_loop, own_loop, tokens_file
 from torch import nn
 from torch._inductor import config as inductor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dupt_swarm.learning.device import choose_device, free_memory
 from dupt_swarm.learning.room import NOTHING, Saving
@@ -34,11 +35,14 @@ SAVINGS = {
     "activations computed again": Saving(checkpointing=True),
 }
 TANH_GELU = partial(F.gelu, approximate="tanh")
+# PyTorch takes flash attention first on a Hopper, though cuDNN has kernels for that card.
+CUDNN_FIRST = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     AS_IT_SHIPS: nullcontext,
     AS_WRITTEN: nullcontext,
     "PyTorch's dropout": lambda: patch.object(Dropout, "forward", nn.Dropout.forward),
     "PyTorch's GELU": lambda: patch.dict(FEED_FORWARDS, gelu=partial(MLP, activation=TANH_GELU)),
+    "cuDNN's attention": lambda: sdpa_kernel(CUDNN_FIRST, set_priority=True),
     "softmax with its maximum first": lambda: inductor.patch(online_softmax=False),
     "small kernels together": lambda: inductor.patch(combo_kernels=True),
     "norms in fp32": lambda: patch.object(norms, "narrowed", lambda x: x),
