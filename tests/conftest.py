@@ -36,11 +36,6 @@ from tests.support.warm import (
     warm_up,
 )
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-# As the node process has it: tests that run hivemind themselves leave no named segments either.
-os.environ.setdefault("HIVEMIND_MEMORY_SHARING_STRATEGY", "file_descriptor")
-# Daemons under test live for seconds: collecting their garbage would take a tenth of what they compute.
-os.environ |= {"GOGC": "off", "GOMEMLIMIT": "200MiB"}
 # How long an example takes says nothing on a busy machine. One that fails is printed, to be repeated.
 hypothesis.settings.register_profile("here", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("here")

@@ -37,7 +37,7 @@ from tests.support.spawning import spawn_lightly
 from tests.support.unpacked import use_unpacked
 
 REQUEST_BYTES_MAX = 1 << 20
-AT_FIRST = dict(os.environ)  # a nursery that comes later must not have what a test has set
+AT_FIRST = dict(os.environ)  # of all tests: a nursery that comes later must not have what one of them has set
 # Linux: see clone(2) and prctl(2).
 SYS_CLONE = {"x86_64": 56, "aarch64": 220} if sys.platform == "linux" else {}
 CLONE_PARENT, CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
@@ -55,7 +55,6 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # else OpenBLAS begins threads, for which a fork of a fork waits for ever
     "HIVEMIND_LOGLEVEL": "ERROR",
     "GOLOG_LOG_LEVEL": "fatal",
-    "HIVEMIND_MEMORY_SHARING_STRATEGY": "file_descriptor",
 }
 
 
