@@ -33,7 +33,7 @@ DAY_SECONDS = 86400
 )
 @click.option(
     "--days",
-    type=click.FloatRange(0, 3650, min_open=True),
+    type=options.Numbers(0, 3650, min_open=True),
     default=90,
     show_default=True,
     help="For how long; who came by it needs another one then.",

@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 @options.gpu_memory
 @click.option(
     "--max-temperature",
-    type=click.FloatRange(20, 110),
+    type=options.Numbers(20, 110),
     default=None,
     metavar="CELSIUS",
     help="Rest while an NVIDIA GPU is hotter. [default: no limit]",
 )
 @click.option(
     "--max-power",
-    type=click.FloatRange(10),
+    type=options.Numbers(10),
     default=None,
     metavar="WATTS",
     help="Rest so that an NVIDIA GPU draws no more in the mean. [default: no limit]",
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 @click.option("--rounds", type=click.IntRange(1), default=None, help="Stop after this many rounds.")
 @click.option(
     "--checkpoint-seconds",
-    type=click.FloatRange(1),
+    type=options.Numbers(1),
     default=300.0,
     show_default=True,
     help="How often to save.",

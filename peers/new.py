@@ -92,7 +92,7 @@ def _sizes() -> Iterator[str]:
 @click.option("--labels", default="", metavar="A,B,…", help="The task's; similarity without: a score.")
 @click.option(
     "--lm-weight",
-    type=click.FloatRange(0, 100),
+    type=options.Numbers(0, 100),
     default=None,
     help="Weight of the language model's loss beside the task's (lambda); 0: faster. "
     "[default: 0.5; of an encoder 0]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -88,6 +89,15 @@ class Parsed(_ParamType):
 
 
 BYTES, RATE = Parsed("bytes", parse_bytes), Parsed("rate", parse_rate)
+
+
+class Numbers(click.FloatRange):
+    """A range of numbers; click would let nan pass, which is neither below nor above anything."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, which is one."""
+        number: float = super().convert(value, param, ctx)
+        return self.fail(f"{value} is no number", param, ctx) if math.isnan(number) else number
 
 
 def parse_text_path(text: str) -> str:
@@ -237,7 +247,7 @@ batch_size_that_fits = click.option(
 )
 gpu_memory = click.option(
     "--gpu-memory",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Numbers(0, 1, min_open=True),
     default=1.0,
     show_default=True,
     help="Take at most this part of the GPU's memory.",

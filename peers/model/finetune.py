@@ -50,14 +50,14 @@ COLUMNS = f"Columns: {'; '.join(map(columns_of, TASKS.values()))}. --column name
 @click.option("--labels", default="", metavar="A,B,…", help="In this order. [default: those in --train]")
 @click.option(
     "--lm-weight",
-    type=click.FloatRange(0, 100),
+    type=options.Numbers(0, 100),
     default=None,
     help="Weight of the language model's loss beside the task's (lambda); 0: without, and faster. "
     "[default: 0.5; of an encoder 0]",
 )
 @click.option("--epochs", type=click.IntRange(1), default=3, show_default=True)
 @click.option(
-    "--learning-rate", type=click.FloatRange(0, 100, min_open=True), default=6.25e-5, show_default=True
+    "--learning-rate", type=options.Numbers(0, 100, min_open=True), default=6.25e-5, show_default=True
 )
 @click.option(
     "--batch-size", type=click.IntRange(1), default=32, show_default=True, help="Examples of an update."

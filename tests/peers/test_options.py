@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from dupt_swarm.settings import NodeSettings
 from peers import options
+from peers.cli import main
 
 
 @click.command()
@@ -73,3 +74,15 @@ def test_too_little_is_refused() -> None:
 def test_help_says_bytes() -> None:
     """Nobody should have to guess the unit."""
     assert CliRunner().invoke(program, ["--help"]).output.count("bytes (not bits)") == 2
+
+
+@pytest.mark.parametrize("text", ["nan", "-nan"])
+def test_what_is_no_number_is_refused(text: str) -> None:
+    """A range does not exclude it by itself: neither is it below the least, nor above the most."""
+    join = ("join", "--initial-peers", "nobody", "--corpus", "none")
+    asked = [("invite", "run.toml", "--days"), ("new", "run.toml", "--lm-weight"), ("check", "--gpu-memory")]
+    asked += [(*join, option) for option in ("--max-power", "--max-temperature", "--checkpoint-seconds")]
+    for *command, option in asked:
+        result = CliRunner().invoke(main, [*command, option, text])
+        assert result.exit_code == 2
+        assert f"Invalid value for '{option}'" in result.output
