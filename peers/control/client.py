@@ -21,6 +21,7 @@ ANSWER_SECONDS = 5.0
 ANSWER_BYTES_MAX = 1 << 16
 # A step, an evaluation or a compilation may take minutes; a hung trainer never finishes.
 SILENCE_SECONDS_MAX = 300.0
+STARTED_BY = {"bootstrap": "bootstrap", "evaluator": "evaluate"}  # other roles, and any, by `join`
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ def find_peer(state_dir: Path | None, swarm_id: str, name: str, role: str | None
     if not found:
         hung = f"; the peer in {silent[0]} does not answer; kill its process" if silent else ""
         chosen = " of those chosen" if swarm_id or name or state_dir else ""
-        raise DuptError(f"no {kind}{chosen} runs on this machine{hung or '; `dupt-peer join` starts one'}")
+        start = f"; `dupt-peer {STARTED_BY.get(kind, 'join')}` starts one"
+        raise DuptError(f"no {kind}{chosen} runs on this machine{hung or start}")
     return found[0]
 
 

@@ -167,8 +167,10 @@ def test_only_an_oracle_can_be_meant_by_pause_resume_and_finish(peers: Path) -> 
         assert find_peer(peers, "", "", "bootstrap").about["name"] == "first"
         with pytest.raises(UsageError, match="2 peers run on this machine"):
             find_peer(peers, "a-000000000000", "")
-    with pytest.raises(DuptError, match="no bootstrap of those chosen runs on this machine"):
-        find_peer(peers, "", "", "bootstrap")
+    for role, command in (("bootstrap", "bootstrap"), ("evaluator", "evaluate"), ("oracle", "join")):
+        reason = f"no {role} of those chosen runs on this machine; `dupt-peer {command}` starts one"
+        with pytest.raises(DuptError, match=reason):
+            find_peer(peers, "", "none", role)
 
 
 def test_a_command_says_what_the_peer_does_or_why_not(peers: Path) -> None:
