@@ -19,7 +19,18 @@ from peers.screen.words import plural
 SHOWN_MAX = 20
 
 
-@click.command("revoke")
+class _Revoke(click.Command):
+    """Takes a credential for one, also if it begins with a hyphen, as one in 64 does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse ``args``, those credentials last, where click takes nothing for an option."""
+        if "--" not in args:
+            credentials = [word for word in args if word.startswith("-") and _names_one(word)]
+            args = [*(word for word in args if word not in credentials), "--", *credentials]
+        return super().parse_args(ctx, args)
+
+
+@click.command("revoke", cls=_Revoke)
 @click.argument("manifest", type=click.Path(path_type=Path))
 @click.argument("invitations", metavar="TOKEN|ID…", nargs=-1, required=True)
 @options.as_json
@@ -46,6 +57,13 @@ def command(manifest: Path, invitations: tuple[str, ...], as_json: bool) -> None
         "runs from there tells the others",
         err=True,
     )
+
+
+def _names_one(text: str) -> bool:
+    try:
+        return bool(id_in(text))
+    except ValueError:
+        return False
 
 
 def _id_in(text: str) -> bytes:

@@ -1,5 +1,6 @@
 """A swarm that admits by invitation, as people run one: real processes, from `new` to `revoke`."""
 
+import itertools
 import json
 import stat
 from collections.abc import Callable, Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm.organiser.invitation import Token
 from tests.support.commands import PROGRAMS, commands_of
 from tests.support.programs import LISTEN, dupt_model, dupt_peer, first_peer, start, wait_for_line
 from tests.support.smaller import make_smaller
@@ -88,6 +90,21 @@ def test_two_machines_of_the_organiser_revoke_without_each_other(run: Path, tmp_
     (tmp_path / "two" / "revoked").write_text("".join(lines))
     done = dupt_peer("revoke", str(tmp_path / "two" / run.name), "3" * 16, "--json")
     assert json.loads(done.stdout) == {"revoked": ["1" * 16, "2" * 16, "3" * 16]}
+
+
+def test_a_credential_that_begins_like_an_option_is_revoked(run: Path, tmp_path: Path) -> None:
+    """One in 64 begins with a hyphen; wherever options stand, and with or without `--`."""
+    invitation = invite(run)
+    token = Token.parse(invitation["token"])
+    credentials = (token.credential(f"peer {number}") for number in itertools.count())
+    credential = next(credential for credential in credentials if credential.startswith("-"))
+    for name in (run.name, "organiser.key"):
+        (tmp_path / name).write_bytes(run.with_name(name).read_bytes())
+    path = str(tmp_path / run.name)
+    for words in ((path, credential, "--json"), ("--json", path, "1" * 16, "--", credential)):
+        done = dupt_peer("revoke", *words)
+        assert done.returncode == 0, done.stderr
+        assert invitation["id"] in json.loads(done.stdout)["revoked"]
 
 
 def test_an_open_swarm_invites_nobody(manifest: Path) -> None:
