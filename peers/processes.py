@@ -14,6 +14,7 @@ from dupt_swarm.errors import DuptError
 
 END_SECONDS = 15.0
 LOG_TAIL_LINES = 15
+OPTIONS = ("DUPT_PEER_", "DUPT_MONITOR_")  # set for the user's own peers, of other swarms
 
 
 class LocalProcesses:
@@ -27,7 +28,8 @@ class LocalProcesses:
         """``logs`` is made if need be."""
         logs.mkdir(parents=True, exist_ok=True)
         self._logs = logs
-        self._environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(logs / "compiled")}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(OPTIONS)}
+        self._environment = ours | {"TORCHINDUCTOR_CACHE_DIR": str(logs / "compiled")}
         self.started: dict[str, subprocess.Popen[str]] = {}
 
     def __enter__(self) -> LocalProcesses:
