@@ -5,6 +5,7 @@ With text that the swarm offers, if that is wanted.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -244,7 +245,7 @@ def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
 def say_next(path: Path) -> None:
     """What to do with a manifest, and with the key beside it."""
     click.echo(f"keep a copy of {key_of(path)}, and show it nobody: who has it organises the swarm", err=True)
-    click.echo(f"next: dupt-peer bootstrap {path}", err=True)
+    click.echo(f"next: dupt-peer bootstrap {shlex.quote(str(path))}", err=True)
 
 
 def write(

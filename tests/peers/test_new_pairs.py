@@ -1,5 +1,6 @@
-"""`dupt-peer new` for a swarm that learns a text for a text: the tokenizer is the pairs'."""
+"""`dupt-peer new`: for a swarm that learns a text for a text the tokenizer is the pairs'."""
 
+import shlex
 from pathlib import Path
 
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -51,6 +52,14 @@ def test_a_tokenizer_learns_from_something(tmp_path: Path) -> None:
     assert "1: error: " in (said := new(run, "--preset", "transformer", "--corpus", str(table)))
     assert "no pair of texts in it; give some" in said
     assert {*tmp_path.iterdir()} == {text, table}
+
+
+def test_what_comes_next_can_be_pasted(text: Path, tmp_path: Path) -> None:
+    """A path with a space is one word of the command that `new` ends with."""
+    run = tmp_path / "my swarm" / "run.toml"
+    said = new(run, "--corpus", str(text))
+    *_, line = said.splitlines()
+    assert shlex.split(line) == ["next:", "dupt-peer", "bootstrap", str(run)]
 
 
 def test_a_check_sees_whether_pairs_are_there(tmp_path: Path) -> None:
