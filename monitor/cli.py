@@ -12,6 +12,7 @@ from wsgiref.types import WSGIApplication
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.settings import NodeSettings
@@ -63,7 +64,7 @@ from monitor.watcher import Source, Watcher
 )
 @click.option(
     "--state-dir",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=None,
     show_default="the platform's state folder",
     help="Where to keep the counters, so that they go on after a restart.",

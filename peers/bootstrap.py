@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
 from dupt_swarm.command_line.join_line import join_line
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.disk.folders import OFFER_FOLDER, REVOKED_FILE
 from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
@@ -45,7 +46,7 @@ OWN_SECONDS = 10 * 365 * 86400.0  # of an organiser's own invitation; each start
 
 
 @click.command("bootstrap")
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=UserPath(path_type=Path))
 @options.initial_peers_if_any
 @options.invitation
 @address_options(LISTEN)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.folders import default_state_dir
 from dupt_swarm.errors import ManifestError
@@ -24,7 +25,7 @@ from peers.checks.report import Check
 
 @click.command("check")
 @options.initial_peers_if_any
-@click.option("--manifest", type=click.Path(path_type=Path), default=None, help="The swarm's run.toml.")
+@click.option("--manifest", type=UserPath(path_type=Path), default=None, help="The swarm's run.toml.")
 @options.corpora("What `join` would train on.")
 @options.data
 @options.devices

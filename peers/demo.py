@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.disk.folders import folder_of
 from dupt_swarm.errors import CheckpointError, DuptError, UsageError
 from dupt_swarm.learning.export.origin import ORIGIN_FILE, Origin
@@ -45,7 +46,7 @@ LIBRARY_BYTES = 3_000_000
 )
 @click.option(
     "--model",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=Path("demo-model"),
     show_default=True,
     metavar="DIR",

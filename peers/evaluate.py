@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors, message
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.errors import DuptError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.record import RecordUpdate, TaskResult
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--publish",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=UserPath(file_okay=False, path_type=Path),
     default=None,
     metavar="DIR",
     help="Also write measured states into DIR: a folder for `transformers` each, and `latest`, a link.",
@@ -99,7 +100,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--tasks",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=UserPath(dir_okay=False, path_type=Path),
     multiple=True,
     metavar="FILE",
     help="Also measure by lm-evaluation-harness on the task that this .yaml describes, in a process of "

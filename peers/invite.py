@@ -10,6 +10,7 @@ import click
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.organiser import KEY_FILE
@@ -22,7 +23,7 @@ DAY_SECONDS = 86400
 
 
 @click.command("invite")
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=UserPath(path_type=Path))
 @click.option(
     "--uses",
     type=click.IntRange(1, USES_MAX),

@@ -16,6 +16,7 @@ import click
 from pydantic import ValidationError
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
@@ -50,7 +51,7 @@ def _sizes() -> Iterator[str]:
 
 
 @click.command("new")
-@click.argument("manifest", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("manifest", type=UserPath(dir_okay=False, path_type=Path))
 @click.option("--preset", type=click.Choice(PRESETS), default=None, help=f"[default: {PRESET}]")
 @click.option(
     "--size", default=None, metavar="SIZE", help=f"Of the preset. {'; '.join(_sizes())}. [default: the first]"
@@ -83,7 +84,7 @@ def _sizes() -> Iterator[str]:
 @click.option(
     "--from",
     "model",
-    type=click.Path(path_type=Path),
+    type=UserPath(path_type=Path),
     default=None,
     metavar="MODEL",
     help="Train a model on that exists: a folder in Hugging Face's format (gpt2, openai-gpt, llama, "

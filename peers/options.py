@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import UsageError
 from dupt_swarm.settings import BATCH_SIZE, OF_THE_SWARM, NodeSettings, WeightedCorpus
@@ -274,7 +275,7 @@ invitation = click.option(
 )
 state_dir = click.option(
     "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=UserPath(file_okay=False, path_type=Path),
     default=None,
     help="Where to keep state, a sub-folder per swarm. [default: the platform's state folder]",
 )

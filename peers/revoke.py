@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.disk.folders import REVOKED_FILE
 from dupt_swarm.errors import UsageError
 from dupt_swarm.organiser import revocations
@@ -31,7 +32,7 @@ class _Revoke(click.Command):
 
 
 @click.command("revoke", cls=_Revoke)
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=UserPath(path_type=Path))
 @click.argument("invitations", metavar="TOKEN|ID…", nargs=-1, required=True)
 @options.as_json
 @command_errors

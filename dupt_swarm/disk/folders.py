@@ -37,6 +37,7 @@ from typing import IO
 import platformdirs
 
 from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically, write_secret
+from dupt_swarm.disk.home import expanded
 from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes, format_bytes
 from dupt_swarm.disk.offered import OfferedFolder, free_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
@@ -266,7 +267,7 @@ def kept_invitation(folder: Path) -> str:
 
 def folder_of(state_dir: Path, swarm_id: str, role: Role) -> Path:
     """The folder of the peer of this role."""
-    return state_dir / (swarm_id if role == "oracle" else f"{swarm_id}.{role}")
+    return expanded(state_dir) / (swarm_id if role == "oracle" else f"{swarm_id}.{role}")
 
 
 def is_in_use(folder: Path) -> bool:

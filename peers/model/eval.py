@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from peers import options
 from peers.model.measures.pairs import measure_encoder_decoder
 from peers.model.measures.report import Machine, Measure
@@ -22,7 +23,7 @@ MEASURES: dict[str, Measure] = {
 
 
 @click.command("eval")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
 @click.option(
     "--corpus",
     type=options.TEXT_PATH,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.manifest import Manifest
 from peers.interruption import Interruption
 
@@ -20,8 +21,8 @@ TYPES = ("f32", "f16", "q8_0")  # as `learning.export.gguf.TYPES`
 
 
 @click.command("export")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
+@click.argument("folder", metavar="DIR", type=UserPath(path_type=Path))
 @click.option(
     "--format",
     type=click.Choice(FORMATS),

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.command_line.printable import printable
 from peers import options
 
 
 @click.command("fill")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
 @click.option(
     "--text", required=True, help='With [MASK] where a word is to be predicted: "The capital is [MASK]".'
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.tasks import TASKS, Task
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from dupt_swarm.learning.labelled.examples import Examples
     from dupt_swarm.models.fine_tuning import Finetuner
 
-FILE = click.Path(exists=True, path_type=Path)
+FILE = UserPath(exists=True, path_type=Path)
 LABELS: dict[AnswerKind, str] = {"label": "a name", "score": "a number", "choice": "an index from 0"}
 
 
@@ -39,12 +40,12 @@ COLUMNS = f"Columns: {'; '.join(map(columns_of, TASKS.values()))}. --column name
 
 
 @click.command("finetune", epilog=COLUMNS)
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
 @click.option("--task", "kind", type=click.Choice(TASKS), required=True)
 @click.option("--train", type=FILE, required=True, help="Labelled examples: .csv, .jsonl (or .gz), .parquet.")
 @click.option("--valid", type=FILE, required=True, help="Others, by which the best epoch is chosen.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder for the result, a model like MODEL."
+    "--out", type=UserPath(path_type=Path), required=True, help="Folder for the result, a model like MODEL."
 )
 @options.columns
 @click.option("--labels", default="", metavar="A,B,…", help="In this order. [default: those in --train]")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.command_line.printable import printable
 from dupt_swarm.errors import UsageError
 from peers import options
@@ -23,7 +24,7 @@ STDIN = "-"
 
 
 @click.command("generate")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
 @click.option(
     "--prompt",
     default="",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.export.origin import Origin
 from dupt_swarm.manifest import Manifest
@@ -31,7 +32,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 
 @click.command("inspect")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=UserPath(path_type=Path))
 @options.as_json
 @command_errors
 def command(path: Path, as_json: bool) -> None:

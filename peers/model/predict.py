@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from peers import options
@@ -30,12 +31,12 @@ FORMATS = (".csv", ".jsonl")
 
 
 @click.command("predict")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
+@click.argument("file", type=UserPath(exists=True, path_type=Path))
 @options.columns
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=UserPath(dir_okay=False, path_type=Path),
     default=None,
     help="File for the answers, .csv or .jsonl. [default: CSV on stdout]",
 )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.replica.chain_file import beginning_in
 from dupt_swarm.settings import NodeSettings
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("pull")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=UserPath(path_type=Path))
 @options.initial_peers
 @click.option(
     "--round",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.generation.overlap import overlap, require_overlap
@@ -30,8 +31,8 @@ LINES = ".jsonl"
 
 
 @click.command("translate")
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("file", type=click.Path(exists=True, allow_dash=True, path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
+@click.argument("file", type=UserPath(exists=True, allow_dash=True, path_type=Path))
 @options.columns
 @click.option("--beams", type=int, default=4, show_default=True, help="Keep so many likeliest; 1: greedy.")
 @click.option(
@@ -43,7 +44,7 @@ LINES = ".jsonl"
 )
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=UserPath(dir_okay=False, path_type=Path),
     default=None,
     help=f"File for what is written, a line each; {LINES}: with its score. [default: stdout]",
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dupt_swarm.command_line.exit_codes import command_errors
+from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.fields import DIGEST
 from peers import options
 from peers.screen.words import plural
@@ -27,7 +28,7 @@ def _digest(_context: click.Context, _option: click.Parameter, value: str) -> st
 
 
 @click.command("verify")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=UserPath(path_type=Path))
 @click.option(
     "--initial-digest",
     default="",
