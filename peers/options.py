@@ -112,8 +112,18 @@ def parse_text_path(text: str) -> str:
     return text
 
 
-TEXT_PATH = Parsed("path", parse_text_path)
 SEPARATOR = ";"  # in an environment variable, since paths have spaces and weights colons
+
+
+class _Texts(Parsed):
+    """The type of options that take text, of which several may be given."""
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Those in an environment variable."""
+        return [one.strip() for one in rv.split(SEPARATOR) if one.strip()]
+
+
+TEXT_PATH = _Texts("path", parse_text_path)
 
 
 def parse_corpus(text: str) -> WeightedCorpus:
@@ -159,7 +169,7 @@ def _is_empty(folder: str) -> bool:
         return False
 
 
-class _Corpora(Parsed):
+class _Corpora(_Texts):
     """The type of ``--corpus`` where several may be given."""
 
     def split_envvar_value(self, rv: str) -> Sequence[str]:
@@ -167,7 +177,7 @@ class _Corpora(Parsed):
 
         An empty folder is none: in the image /corpus is there whether something is mounted on it or not.
         """
-        return [one.strip() for one in rv.split(SEPARATOR) if one.strip() and not _is_empty(one.strip())]
+        return [one for one in super().split_envvar_value(rv) if not _is_empty(one)]
 
 
 CORPUS = _Corpora("corpus", parse_corpus)

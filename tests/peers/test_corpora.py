@@ -110,6 +110,16 @@ def test_a_weight_without_a_path_is_refused() -> None:
         parse_corpus(":0.3")
 
 
+def test_what_is_offered_may_have_spaces_in_the_environment(tmp_path: Path) -> None:
+    """As a corpus may; several are separated like corpora."""
+    (tmp_path / "words.txt").write_text("some words")
+    missing = tmp_path / "not there"
+    for offered in (str(missing), f"{tmp_path}; {missing}"):
+        environment = {"DUPT_PEER_NEW_OFFER": offered, "DUPT_PEER_NEW_OFFER_LICENCE": "CC0-1.0"}
+        result = CliRunner().invoke(peer_program, ["new", str(tmp_path / "run.toml")], env=environment)
+        assert f"{missing}: no such file or folder" in result.output
+
+
 def test_the_environment_has_several_too() -> None:
     """Separated by semicolons, so that paths may have spaces, as ever; the command line replaces them all."""
     assert run(PROGRAM_CORPUS="/my texts") == ["/my texts|1.0"]
