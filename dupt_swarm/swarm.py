@@ -72,7 +72,7 @@ class Swarm:
     def join(
         cls,
         initial_peers: Sequence[str],
-        state_dir: Path | None = None,
+        state_dir: Path | str | None = None,
         settings: NodeSettings | None = None,
         on_download: Callable[[Downloading], None] = lambda _: None,
         check: Callable[[Manifest], None] = lambda _: None,
@@ -96,9 +96,10 @@ class Swarm:
         wish = replace(settings or NodeSettings("oracle"), initial_peers=tuple(initial_peers))
         node = Node(on_download)
         try:
-            wish = discover(node, wish, state_dir or default_state_dir())
+            folder = Path(state_dir or default_state_dir())
+            wish = discover(node, wish, folder)
             check(Manifest.from_bytes(wish.manifest))
-            return cls._enter(node, wish, state_dir)
+            return cls._enter(node, wish, folder)
         except BaseException:
             node.close()
             raise
@@ -109,7 +110,7 @@ class Swarm:
         manifest: Manifest,
         tokenizer: bytes,
         parameters: Iterable[Tensor],
-        state_dir: Path | None = None,
+        state_dir: Path | str | None = None,
         settings: NodeSettings | None = None,
     ) -> Swarm:
         """Start a swarm, or resume it from this peer's checkpoint, without any other peer.
@@ -130,7 +131,7 @@ class Swarm:
         wish = replace(wish, manifest=manifest.canonical_bytes(), tokenizer=tokenizer)
         node = Node()
         try:
-            return cls._enter(node, wish, state_dir, parameters)
+            return cls._enter(node, wish, Path(state_dir or default_state_dir()), parameters)
         except BaseException:
             node.close()
             raise
@@ -140,12 +141,12 @@ class Swarm:
         cls,
         node: Node,
         wish: NodeSettings,
-        state_dir: Path | None,
+        state_dir: Path,
         parameters: Iterable[Tensor] | None = None,
     ) -> Swarm:
         manifest = Manifest.from_bytes(wish.manifest)
-        wish = invited(manifest, wish, state_dir or default_state_dir())
-        folder = SwarmFolder(state_dir or default_state_dir(), manifest.swarm_id, wish.role)
+        wish = invited(manifest, wish, state_dir)
+        folder = SwarmFolder(state_dir, manifest.swarm_id, wish.role)
         try:
             checkpoint = newest_whole(folder)
             if checkpoint is None and parameters is not None and not wish.initial_peers:

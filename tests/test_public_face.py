@@ -47,6 +47,9 @@ def test_what_a_model_is_good_for(tmp_path: Path) -> None:
     assert Finetuner(saved, task, tmp_path / "tuned", device="cpu").run()
     tuned = SavedModel.load(tmp_path / "tuned")
     assert tuned.manifest.objective.labels == ["de", "en"]
+    assert SavedModel.load(str(tmp_path / "tuned")).state.digest == tuned.state.digest, (
+        "as docs/models.md has it"
+    )
 
     assert export(saved, tmp_path / "hf").name == "gpt2"
     assert {"config.json", "README.md"} <= {path.name for path in (tmp_path / "hf").iterdir()}

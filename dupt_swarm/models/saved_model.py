@@ -63,7 +63,7 @@ class SavedModel:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def load(cls, path: Path, *, remedy: str = REMEDY) -> SavedModel:
+    def load(cls, path: Path | str, *, remedy: str = REMEDY) -> SavedModel:
         """Read a model folder, a checkpoint, or a peer's folder with checkpoints, of which the newest counts.
 
         Args:
@@ -74,6 +74,7 @@ class SavedModel:
             CheckpointError: there is no model, or it is damaged.
             ManifestError: its manifest or its tokenizer is not valid, or they do not belong together.
         """
+        path = Path(path)
         if not _is_folder(path):
             raise CheckpointError(f"{path}: no folder there; {remedy}")
         newest = find_model(path)

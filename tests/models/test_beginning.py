@@ -108,5 +108,5 @@ def test_a_first_peer_begins_with_no_other_weights(tmp_path: Path) -> None:
         Swarm.create(manifest, tokenizer, wrong, tmp_path / "state", settings("bootstrap"))
     assert not list(tmp_path.glob("state/*/checkpoint-*"))
     right = state.parameters
-    with Swarm.create(manifest, tokenizer, right, tmp_path / "state", settings("bootstrap")) as swarm:
+    with Swarm.create(manifest, tokenizer, right, str(tmp_path / "state"), settings("bootstrap")) as swarm:
         assert swarm.state.digest == manifest.initial_digest
