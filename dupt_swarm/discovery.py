@@ -22,11 +22,15 @@ PEERS_OF_OLD_MAX = 12  # addresses dialled when no initial peer answers
 
 
 def check_some(initial_peers: Sequence[str]) -> None:
-    """Refuse to look for a swarm without any address.
+    """Refuse to look for a swarm without any address, or at each letter of a single one.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is none, or one that is in no list.
     """
+    if isinstance(initial_peers, str):
+        raise UsageError(
+            f"`{initial_peers}` is one address and not a list; write [ADDRESS]", setting="initial_peers"
+        )
     if not initial_peers:
         raise UsageError("it takes the address of at least one peer of the swarm", setting="initial_peers")
 

@@ -1,5 +1,6 @@
 """What `dupt_swarm` offers to people who write Python: all that the programs do with a saved model."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from dupt_swarm import (
     LabelledTask,
     Sampling,
     SavedModel,
+    Swarm,
+    audit,
     continue_text,
     evaluate_documents,
     export,
+    pull,
 )
 from dupt_swarm.errors import UsageError
 from tests.support.saved_models import TEXT, write_model
@@ -29,6 +33,14 @@ def test_every_name_is_there() -> None:
     assert all(callable(getattr(dupt_swarm, name)) for name in dupt_swarm.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'train'"):
         _ = dupt_swarm.train
+
+
+@pytest.mark.parametrize("look", [pull, audit, Swarm.join])
+def test_one_address_outside_of_a_list(look: Callable[..., object], tmp_path: Path) -> None:
+    """It is not taken for a list of letters, none of which is an address."""
+    more = (tmp_path / "model",) if look is pull else ()
+    with pytest.raises(UsageError, match=r"`/ip4/127.0.0.1/tcp/1` is one address and not a list; write \["):
+        look("/ip4/127.0.0.1/tcp/1", *more)
 
 
 def test_what_a_model_is_good_for(tmp_path: Path) -> None:
