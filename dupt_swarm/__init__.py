@@ -93,6 +93,8 @@ __all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("dupt_swarm.errors")
     if name not in _HOMES:
         raise AttributeError(f"module 'dupt_swarm' has no attribute {name!r}")
     return getattr(import_module(f"dupt_swarm.{_HOMES[name]}"), name)

@@ -21,3 +21,9 @@ def test_trainer_does_not_load_hivemind() -> None:
 def test_importing_the_package_is_cheap() -> None:
     """`import dupt_swarm` loads neither torch nor hivemind, so that `--help` answers at once."""
     assert loaded_by("dupt_swarm") & {"torch", "hivemind", "numpy", "pydantic"} == set()
+
+
+def test_errors_need_no_import_of_their_own() -> None:
+    """What the Python reference lists can be caught after `import dupt_swarm` alone."""
+    code = "import dupt_swarm; print(dupt_swarm.errors.DuptError.exit_code)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60) == "1\n"
