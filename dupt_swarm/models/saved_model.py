@@ -43,6 +43,7 @@ from dupt_swarm.replica.storage import load_state, save_state
 MANIFEST_FILE, TOKENIZER_FILE = "manifest.json", "tokenizer.json"
 FILES = (MANIFEST_FILE, TOKENIZER_FILE, ORIGIN_FILE, CHAIN_FILE, REPLICA_FILE)  # of a model folder
 REMEDY = "give a folder that `dupt-model pull` wrote, or a checkpoint"
+AGAIN = "take the model from its swarm again"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class SavedModel:
         if found != manifest.tokenizer.sha256:
             raise ManifestError(
                 f"{shared / TOKENIZER_FILE}: its SHA-256 is {found[:12]}…, the manifest beside it "
-                f"wants {manifest.tokenizer.sha256[:12]}…; take the model from its swarm again"
+                f"wants {manifest.tokenizer.sha256[:12]}…; {AGAIN}"
             )
         tokenizer = Tokenizer.of(manifest, data, str(shared / TOKENIZER_FILE))
         origin = newest / ORIGIN_FILE
@@ -101,7 +102,7 @@ class SavedModel:
             newest,
             manifest,
             tokenizer,
-            load_state(newest / REPLICA_FILE),
+            load_state(newest / REPLICA_FILE, AGAIN),
             Origin.load(origin) if origin.exists() else None,
         )
 

@@ -70,8 +70,8 @@ def load_anchor(path: Path) -> Tensor:
         raise CheckpointError(f"{path}: not a valid anchor ({error})") from error
 
 
-def load_state(path: Path) -> ReplicaState:
-    """Read the state at ``path`` and verify its digest.
+def load_state(path: Path, remedy: str = "remove it to fetch the state from the swarm") -> ReplicaState:
+    """Read the state at ``path`` and verify its digest; ``remedy``: what to say where that fails.
 
     Raises:
         CheckpointError: it is missing or damaged.
@@ -89,9 +89,7 @@ def load_state(path: Path) -> ReplicaState:
         if state.digest != header["digest"]:
             raise ValueError("the content does not match the digest saved with it")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path}: not a valid replica state ({error}); remove it to fetch the state from the swarm"
-        ) from error
+        raise CheckpointError(f"{path}: not a valid replica state ({error}); {remedy}") from error
     return state
 
 

@@ -127,7 +127,7 @@ def test_damage_is_said(model: SavedModel) -> None:
     replica = model.folder / REPLICA_FILE
     good = replica.read_bytes()
     replica.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    with pytest.raises(CheckpointError, match="does not match the digest"):
+    with pytest.raises(CheckpointError, match=r"does not match the digest .*\); take the model from its"):
         SavedModel.load(model.folder)
     replica.write_bytes(good)
 
