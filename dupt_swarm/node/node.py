@@ -237,7 +237,8 @@ class Node:
             link.submit(self._wanted)
             # The last process may have progressed further than it could report; adopting will show.
             self.hearing.put(catching_up=CatchingUp(fetching=False, newer=joined.state))
-            self.publish(RecordUpdate(), now=True)
+            with self._publishing:  # who has published until now may have told the last process
+                link.submit(Publish(self._published, now=True))
             return
 
     def _rejoin(self, ending: str, *, same_ports: bool) -> tuple[Link, Joined]:
@@ -253,7 +254,6 @@ class Node:
             if self._log is not None:
                 link.submit(LogTo(self._log))
             joined = _while_open(self._closing, link, link.submit(join))
-            link.submit(Publish(self._published))
             failed.pop_all()
         self._membership = settings, joined
         return link, joined

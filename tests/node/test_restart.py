@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ import pytest
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.node import node as supervisor
-from dupt_swarm.node.commands import Command, Join
-from dupt_swarm.node.messages import Joined, StateName
+from dupt_swarm.node.commands import Command, Join, Publish, WantOffered
+from dupt_swarm.node.messages import Joined, OfferedName, StateName
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.record import RecordUpdate
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
@@ -170,3 +173,39 @@ def test_the_end_of_a_peer_whose_node_joins(node: Node, answers: Answers) -> Non
     wait_until(lambda: len(Line.made) == 2)
     node.close()
     assert Line.made[1].ended
+
+
+def test_what_is_published_while_a_node_is_replaced(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one is told of it, whichever of the two it was sent to: a pause is published only once."""
+    submit = Line.submit
+    pausing = threading.Thread(target=node.publish, args=(RecordUpdate(state="paused"),))
+
+    def told(line: Line, command: Command[Any]) -> Future[Any]:
+        found = submit(line, command)
+        if isinstance(command, Publish) and pausing.ident is None:
+            pausing.start()
+            pausing.join(0.2)
+        return found
+
+    node.publish(RecordUpdate(state="training", loss=3.0))
+    monkeypatch.setattr(Line, "submit", told)
+    Line.made[0].ill = "exited"
+    wait_until(lambda: line_of(node) is Line.made[-1] and pausing.ident is not None)
+    pausing.join()
+    published = [each for each in Line.made[1].commands if isinstance(each, Publish)]
+    record = reduce(RecordUpdate.__or__, (each.update for each in published))
+    assert record.given == {"state": "paused", "loss": 3.0}
+    assert any(each.now for each in published)
+
+
+def test_a_node_that_takes_the_place_of_another_wants_the_same(node: Node) -> None:
+    """Files of the offer, the last ones only; and what the one before reached is there to be adopted."""
+    files = [OfferedName("a" * 64, 10), OfferedName("b" * 64, 20)]
+    for wanted in files:
+        node.want_offered([wanted])
+    Line.made[0].ill = "exited"
+    wait_until(lambda: node.hearing.heard.catching_up.newer == JOINED.state)
+    wait_until(lambda: any(isinstance(each, Publish) for each in Line.made[1].commands))
+    assert [each for each in Line.made[1].commands if isinstance(each, WantOffered)] == [
+        WantOffered((files[1],))
+    ]
