@@ -65,4 +65,3 @@ class ErrorFeedback:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Go on from ``state``."""
         self._lost = state["lost"].cpu() if "lost" in state else None
-        self._pending = None
