@@ -207,3 +207,9 @@ def test_learning_rate(make_manifest, adamw) -> None:
 def test_power(exponent: int) -> None:
     """Powers by squaring are those of exact arithmetic, to a few roundings."""
     assert math.isclose(power(0.999, exponent), math.pow(0.999, exponent), rel_tol=1e-10)
+
+
+def test_a_square_beyond_fp32_is_no_state(adamw, parameters) -> None:
+    """A variance of infinity would give a step of zero, which is finite, from then on."""
+    with pytest.raises(OverflowError, match="not finite"):
+        step(adamw, first_state(adamw, parameters), torch.full((52,), 1e20), 1)

@@ -50,11 +50,21 @@ def test_newcomers_have_no_more_weight_than_members(count: int) -> None:
 def test_newcomers_move_no_median() -> None:
     """Neither far too large nor tiny ones change what the voters' contributions count for."""
 
-    def bounded(norms: list[float]) -> Bounded:
-        return Bounded.of(lambda: [[torch.zeros(1)] * 4], norms, [1.0] * 4, [MEMBER, MEMBER, NEW, NEW])
+    def bounded(norms: list[float], claimed: float = 1.0) -> Bounded:
+        weights = [1.0, 8.0, claimed, claimed]
+        return Bounded.of(lambda: [[torch.zeros(1)] * 4], norms, weights, [MEMBER, MEMBER, NEW, NEW])
 
     assert bounded([2.0, 3.0, 1e-6, 1e-6]).radius == bounded([2.0, 3.0, 1e6, 1e6]).radius == 2.0
     assert bounded([2.0, 2.0, 4.0, 1.0]).scales == [1.0, 1.0, 0.25 * 0.5, 0.25]
+    for claimed in (1e-6, 1e6):
+        one, other, *_ = bounded([2.0] * 4, claimed).shares
+        assert other == pytest.approx(2 * one)
+
+
+def test_newcomers_alone_judge_one_another() -> None:
+    """As where what the members brought was unsound: those that were not asked are there, too."""
+    found = Bounded.of(lambda: [[torch.zeros(1)] * 2], [1.0, 3.0], [1.0, 1.0], [Weighting(0.25, False)] * 2)
+    assert (found.judges, found.radius, found.shares) == ([0, 1], 1.0, [0.5, 0.5])
 
 
 def test_half_of_a_group_cannot_raise_the_bounds() -> None:

@@ -168,6 +168,34 @@ def test_newcomers_make_no_member_yield() -> None:
     assert last(1.0, 1.0, 0.25, 1.0) < last(1.0, 1.0, 1.0, 1.0)
 
 
+def test_nobody_yields_to_what_has_nothing_in_common_with_all() -> None:
+    """One that opposes all takes nothing out of what they have in common."""
+    cosines = [[1.0, 0.9, -0.6], [0.9, 1.0, -0.6], [-0.6, -0.6, 1.0]]
+    weights = [0.45, 0.45, 0.1]
+    assert without_conflicts(cosines, cosines, weights, [1.0] * 3)[2] == weights[2]
+
+
+def test_the_order_of_contributions_does_not_matter() -> None:
+    """Each yields to the most opposed first, wherever that stands in the list."""
+    cosines, weights = [[1.0, -0.2, -0.7], [-0.2, 1.0, 0.5], [-0.7, 0.5, 1.0]], [0.3, 0.3, 0.4]
+
+    def found(*order: int) -> list[float]:
+        rows = [[cosines[one][other] for other in order] for one in order]
+        return without_conflicts(rows, rows, [weights[one] for one in order], [1.0] * 3)
+
+    one, other, third = found(0, 1, 2)
+    assert found(0, 2, 1) == pytest.approx([one, third, other])
+
+
+def test_newcomers_that_are_not_asked_outvote_nobody() -> None:
+    """Two members agree; of six that point back none is in the average, though they are most."""
+    vectors = draw(8, spread=0.2)
+    vectors[2:] *= -1
+    new = Weighting(0.25, judges=False)
+    [found] = rule("agreeing_mean").average(bounded(vectors, None, 2500, [FULL] * 2 + [new] * 6))
+    assert found.numpy() == pytest.approx(vectors[:2].mean(axis=0), abs=1e-3)
+
+
 def test_newcomers_do_not_crowd_out_a_member() -> None:
     """Eight that copy what one member says lower its share, which theirs adds to, by less than a third."""
     vectors = draw(4, spread=3.0)

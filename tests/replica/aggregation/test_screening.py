@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from dupt_swarm.replica.aggregation import screen_norms, screen_part
+from dupt_swarm.replica.aggregation import keep_norms, screen_norms, screen_part
 
 NAN, INF = float("nan"), float("inf")
 
@@ -72,6 +72,14 @@ def test_a_peer_that_did_more_may_have_gone_farther() -> None:
     parts = [torch.tensor([norm]) for norm in (1.0, 1.0, 39.0)]
     assert screen_norms(parts, [64.0, 64.0, 256.0], 10.0)[0] == [True, True, True]
     assert screen_norms(parts, [64.0, 64.0, 128.0], 10.0)[0] == [True, True, False]
+    assert screen_norms(parts, [64.0, 64.0, 1.0], 40.0)[0] == [True, True, True]  # nor need it be shorter
+
+
+def test_two_that_are_asked_outvote_nobody() -> None:
+    """However many others there are."""
+    norms = [1.0, 1.0, 1e6, 1e6, 1e6]
+    assert keep_norms(norms, [1.0] * 5, 10.0, judges=[0, 1]) == [True] * 5
+    assert keep_norms(norms, [1.0] * 5, 10.0, judges=[0, 1, 2]) == [True, True, False, False, False]
 
 
 @given(st.lists(st.floats(0, 2.0**100, width=32), min_size=1, max_size=7), st.floats(1.001, 100))
