@@ -237,6 +237,12 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         replace(ACCEPTED, retry_at=NOW),
         Order.ACCEPT,
     ),
+    "for as much as it counted there": (
+        UNCERTAIN,
+        lambda it: it.meet(BEFORE, Adopted(StateName(8, 5900, "c" * 64), {"me": 150, "x": 750}), ME, MOST),
+        replace(LIFE, tokens=100, contributed_tokens=790, mates=("x",), retry_at=NOW),
+        Order.ACCEPT,
+    ),
     "the rounds between do not have ours, whatever their tokens": (
         UNCERTAIN,
         lambda it: it.meet(BEFORE, Adopted(StateName(8, 5000 + TOGETHER, "c" * 64), {"x": OWN}), ME, MOST),
@@ -266,6 +272,12 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         FRESH,
         parted(lost=600),
         replace(REBASED, tokens=MOST, contributed_tokens=40),
+        Order.BRING_BACK,
+    ),
+    "it had more of ours than this peer remembers, as an older checkpoint may not": (
+        FRESH,
+        parted(lost=700),
+        replace(REBASED, tokens=MOST, contributed_tokens=0),
         Order.BRING_BACK,
     ),
     "it had nothing of ours": (FRESH, parted(lost=0), REBASED, Order.REBASE),

@@ -1,6 +1,7 @@
 """When a round is to be ended."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,3 +88,27 @@ def test_stragglers_are_not_waited_for_alone(make_manifest, make_peer, state: st
     straggler = make_peer("late", round=7, swarm_tokens=800)
     due = due_beside(make_manifest, View(time.time() + CATCH_UP_SECONDS, (mate, straggler)))
     assert due.now(enough) is not waits
+
+
+def test_a_failed_round_is_not_tried_again_at_once(make_manifest) -> None:
+    """The others' records need time to show whether it succeeded without this oracle."""
+    due = due_beside(make_manifest, View(0.0, ()))
+    enough = Contribution(tokens=1 << 40, retry_at=time.monotonic() + 60.0)
+    assert not due.now(enough)
+    assert due.now(replace(enough, retry_at=time.monotonic()))
+
+
+def test_a_round_takes_no_longer_than_the_manifest_says(make_manifest) -> None:
+    """Also where too little was trained on; but what is full does not end while a newer state comes."""
+    due = due_beside(make_manifest, View(0.0, ()))
+    due._swarm.catching_up.fetching = True  # type: ignore[misc]
+    assert not due.now(Contribution(tokens=1 << 40))
+    due._training_since -= due._swarm.manifest.rounds.max_round_seconds
+    assert due.now(Contribution(tokens=1))
+
+
+def test_a_mate_counts_once(make_manifest, make_peer) -> None:
+    """Its record that it is here may be from before this oracle was."""
+    here = make_peer("mate", round=8, state_digest=DIGEST, time=time.time() - 1.0)
+    due = due_beside(make_manifest, View(0.0, (here,)))
+    assert due.companions(Contribution(mates=("mate",))) == (here,)

@@ -85,8 +85,9 @@ def test_what_is_given_up_is_forgotten() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_is_not_encoded(value: float) -> None:
-    """There are no bytes of a contribution with such a value, and nothing of it is kept."""
+    """There are no bytes of a contribution with such a value; nothing is kept of it, or of the one before."""
     feedback = ErrorFeedback(codec_of("two_bit"), 1.0)
+    feedback.encode(vector(2))
     bad = vector(1)
     bad[NUMEL - 1] = value
     assert feedback.encode(bad) == b""
