@@ -1,5 +1,9 @@
 import errno
+import mmap
 import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +100,58 @@ def test_files_become_durable_piece_by_piece(tmp_path, sizes, asked) -> None:
     heard.clear()
     sync_files(paths, lambda done, total: not go_on(done, total))
     assert heard == asked[:1]
+
+
+@pytest.fixture
+def order(monkeypatch) -> list[str]:
+    """What becomes durable, and what gets its name, in order."""
+    noted: list[str] = []
+    fsync, link, replace = os.fsync, os.link, Path.replace
+
+    def sync(fd: int) -> None:
+        noted.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", sync)
+
+    def naming(name: Callable[[Path, Path], object]) -> Callable[[Path, Path], object]:
+        def named(one: Path, other: Path) -> object:
+            noted.append("name")
+            return name(one, other)
+
+        return named
+
+    monkeypatch.setattr(os, "link", naming(link))
+    monkeypatch.setattr(Path, "replace", naming(replace))
+    return noted
+
+
+def test_a_file_is_durable_before_it_has_its_name(tmp_path, order) -> None:
+    """And then the name: a power cut leaves the old one or the new one, whole; unless nobody minds."""
+    write_atomically(tmp_path / "data", lambda file: file.write_bytes(b"new"))
+    create_secret(tmp_path / "secret", b"key")
+    assert order == 2 * ["file", "name", "folder"]
+    order.clear()
+    write_atomically(tmp_path / "data", lambda file: file.write_bytes(b"new"), durable=False)
+    assert order == ["name"]
+
+
+def test_every_piece_becomes_durable(tmp_path, order, monkeypatch) -> None:
+    """None is left to the system, nor are the files' sizes."""
+    flushed = []
+
+    class Noted(mmap.mmap):
+        def flush(self, *place: int) -> None:
+            flushed.append(place)
+            super().flush(*place)
+
+    monkeypatch.setattr(mmap, "mmap", Noted)
+    paths = [tmp_path / str(size) for size in (SYNC_BYTES + 1, 7, 0)]
+    for path in paths:
+        path.write_bytes(bytes(int(path.name)))
+    sync_files(paths, lambda *_: True)
+    assert flushed == [(0, SYNC_BYTES), (SYNC_BYTES, 1), (0, 7)]
+    assert order == 3 * ["file"]
 
 
 @pytest.mark.parametrize("links", [True, False])

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,11 @@ def test_paths(tmp_path, folder) -> None:
     home = tmp_path / "s-0123456789ab"
     assert folder.path == home
     assert {folder.identity.parent, folder.log.parent, folder.tokens.parent} == {home}
+
+
+def test_nobody_else_looks_into_it(folder) -> None:
+    """The tokens in it are the owner's corpus."""
+    assert stat.S_IMODE(folder.path.stat().st_mode) == 0o700
 
 
 def test_second_peer_is_refused(tmp_path, folder) -> None:
@@ -132,6 +138,26 @@ def test_a_checkpoint_in_a_hurry_is_the_newest_too(folder) -> None:
         "replica": "whole",
     }
     assert asked == [(0, 8)]
+
+
+def test_a_checkpoint_is_durable_before_it_is_the_newest(folder, monkeypatch) -> None:
+    """Its files first, then its name."""
+    order = []
+    fsync, rename = os.fsync, Path.rename
+
+    def sync(fd: int) -> None:
+        order.append("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file")
+        fsync(fd)
+
+    def name(one: Path, other: Path) -> Path:
+        order.append("name")
+        return rename(one, other)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "rename", name)
+    with folder.new_checkpoint() as path:
+        (path / "replica").write_text("whole")
+    assert order == ["file", "name", "folder"]
 
 
 def test_an_invitation_is_kept_for_its_owner(folder) -> None:

@@ -81,6 +81,17 @@ def test_old_checkpoints_make_room_for_new_ones(swarm_folder: SwarmFolder) -> No
     ]
 
 
+def test_anchors_of_branches_make_room_for_a_checkpoint(swarm_folder: SwarmFolder) -> None:
+    """They are a help where branches part; as long as there is room they stay."""
+    swarm_folder.origins.mkdir()
+    (swarm_folder.origins / "one").write_bytes(bytes(1000))
+    swarm_folder.limit(2500)
+    save(swarm_folder, 1000)
+    assert swarm_folder.origins.exists()
+    save(swarm_folder, 1000)
+    assert not swarm_folder.origins.exists()
+
+
 def test_a_checkpoint_without_room_leaves_the_one_before(swarm_folder: SwarmFolder) -> None:
     """It is an error that names the option, and what is there stays, whether foreseen or not."""
     save(swarm_folder, 1000)

@@ -171,6 +171,10 @@ def test_nothing_is_removed_where_that_would_not_suffice(folder: SwarmFolder, ma
     Stock(LISTED, HELD_OUT, folder, manifest, wanted).want([0, 4, 5])
     assert wanted.last == []
     assert {*folder.offered.sizes} == names_of(0, 1, 2)
+    (folder.path / "tokens").write_bytes(bytes(12 * BYTES))
+    folder.offered.pinned = frozenset(names_of(1))  # all three would do
+    Stock(LISTED, HELD_OUT, folder, manifest, wanted).want([0, 4, 5])
+    assert {*folder.offered.sizes} == names_of(0, 1, 2)
 
 
 def test_text_leaves_room_for_the_second_checkpoint(folder: SwarmFolder, manifest: Manifest) -> None:
