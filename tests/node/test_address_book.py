@@ -103,3 +103,32 @@ def test_since_when_a_peer_is_known_is_written_down(tmp_path: Path, make_peer) -
     book = AddressBook(path)
     book.meet(View(20.0, then[::-1]), "own")
     assert book.peer_ids == {"early", *(peer.peer_id for peer in first)}
+
+
+def test_voters_are_kept_however_many_one_house_has(make_peer) -> None:
+    """And of the others those that are known longest, also longer than one that voted for a while."""
+    book = AddressBook(None)
+
+    def met(name: str, count: int, host: str) -> tuple[Peer, ...]:
+        where = [f"/ip4/{host.format(number)}/tcp/1" for number in range(count)]
+        return tuple(make_peer(f"{name}{n}", addresses=(each,)) for n, each in enumerate(where))
+
+    voters, others = met("voter", OF_ONE_NETWORK + 2, "9.9.9.{}"), met("other", PEERS_MAX, "8.8.{}.1")
+    ids = {peer.peer_id for peer in voters}
+    book.meet(View(1.0, (*others, *voters), voters=frozenset(ids)), "own")
+    assert ids <= book.peer_ids and len(book.peer_ids) == PEERS_MAX
+    book = AddressBook(None)
+    old, once = met("old", PEERS_MAX - 1, "8.8.{}.1"), met("once", 1, "9.9.9.{}")
+    book.meet(View(1.0, old), "own")
+    book.meet(View(2.0, (*old, *once), voters=frozenset({"once0"})), "own")
+    new = met("new", 1, "7.7.7.{}")
+    book.meet(View(3.0, (*old, *once, *new), voters=frozenset({"new0"})), "own")
+    assert book.peer_ids == {peer.peer_id for peer in (*old, *new)}
+
+
+def test_who_was_seen_last_is_called_first(make_peer) -> None:
+    """When every initial peer is gone, its address is the likeliest to be right."""
+    book = AddressBook(None)
+    for time, name in enumerate("ab"):
+        book.meet(View(float(time), (make_peer(name, addresses=("/ip4/8.8.8.8/tcp/1",)),)), "own")
+    assert book.addresses == ("/ip4/8.8.8.8/tcp/1/p2p/b", "/ip4/8.8.8.8/tcp/1/p2p/a")

@@ -51,6 +51,12 @@ def test_agreed_round_among_holders_of_one_state(make_peer, place: int) -> None:
     assert view.agreed.record.round == view.settled.record.round == view.reached == 3
 
 
+def test_half_that_tell_different_lies_do_not_set_the_round(make_peer) -> None:
+    """What several say alike comes before what each says alone."""
+    peers = [make_peer(f"{number}", round=round) for number, round in enumerate((10**15, 10**14, 3, 3))]
+    assert View(1.0, tuple(peers)).reached == 3
+
+
 def test_agreed_state_of_nobody(make_peer) -> None:
     """Without peers there is none; peers that only start count when there are no others."""
     assert View(1.0, ()).agreed is View(1.0, ()).settled is None
