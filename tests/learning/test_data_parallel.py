@@ -25,7 +25,9 @@ MANIFEST = tiny_manifest()
 TOKENS = torch.randint(300, (4000,), generator=torch.Generator().manual_seed(0)).numpy().astype("uint16")
 
 
-def trainer_of(model: torch.nn.Module, workers: Workers | None = None, at_once: int = 8) -> Trainer:
+def trainer_of(
+    model: torch.nn.Module, workers: Workers | None = None, at_once: int = 8, batch: int = 5
+) -> Trainer:
     """From the first weights on, on the same batches as any other."""
     with torch.no_grad():
         for parameter, first in zip(model.parameters(), build_model(MANIFEST).parameters(), strict=True):
@@ -33,11 +35,11 @@ def trainer_of(model: torch.nn.Module, workers: Workers | None = None, at_once: 
     adam = Adam(model)
     for group in adam.inner.param_groups:
         group["lr"] = 1e-3
-    return Trainer(model, adam, Batches(Split([TOKENS]), 16, 5, 0, "peer"), CPU, 2, at_once, workers)
+    return Trainer(model, adam, Batches(Split([TOKENS]), 16, batch, 0, "peer"), CPU, 2, at_once, workers)
 
 
-def alone(at_once: int = 8) -> Trainer:
-    return trainer_of(build_model(MANIFEST), None, at_once)
+def alone(at_once: int = 8, batch: int = 5) -> Trainer:
+    return trainer_of(build_model(MANIFEST), None, at_once, batch)
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +72,13 @@ def process_of_worker(trainer: Trainer) -> psutil.Process:
     return psutil.Process(worker._process.pid)
 
 
-@pytest.mark.parametrize("at_once", [8, 1])
-def test_two_processes_are_one(helped: tuple[torch.nn.Module, Workers], at_once: int) -> None:
-    """Losses and parameters of six steps are those of one process; batches of five are cut in two."""
-    one, both = alone(at_once), trainer_of(*helped, at_once)
+@pytest.mark.parametrize(("at_once", "batch"), [(8, 5), (1, 5), (8, 1)])
+def test_two_processes_are_one(helped: tuple[torch.nn.Module, Workers], at_once: int, batch: int) -> None:
+    """Losses and parameters of six steps are those of one process; batches of five are cut in two.
+
+    Of one example a worker gets nothing.
+    """
+    one, both = alone(at_once, batch), trainer_of(*helped, at_once, batch)
     for _ in range(6):
         ours, theirs = both.step(), one.step()
         assert ours.tokens == theirs.tokens
@@ -191,9 +196,13 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 
 
 def test_a_worker_that_dies_is_an_error(helped: tuple[torch.nn.Module, Workers]) -> None:
-    """It is named with a remedy, and nothing has changed. This test is the last: it leaves no worker."""
-    trainer = trainer_of(*helped)
-    trainer.step()
+    """It is named with a remedy, and nothing has changed: the trainer may do that step by itself.
+
+    This test is the last: it leaves no worker.
+    """
+    one, trainer = alone(), trainer_of(*helped)
+    for each in (one, trainer):
+        each.step()
     before = parameters(trainer)
     process = process_of_worker(trainer)
     process.kill()
@@ -202,3 +211,4 @@ def test_a_worker_that_dies_is_an_error(helped: tuple[torch.nn.Module, Workers])
     assert torch.equal(parameters(trainer), before)
     trainer.close()
     assert not process.is_running()
+    torch.testing.assert_close(trainer.step().loss, one.step().loss, rtol=0, atol=1e-5)

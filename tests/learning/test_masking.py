@@ -12,7 +12,15 @@ from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.batches import Batch, Batches
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.learning.masking import NOTHING, MaskedBatches, MaskedExamples, Masking, text_tokens
+from dupt_swarm.learning.masking import (
+    NOTHING,
+    Ids,
+    Masked,
+    MaskedBatches,
+    MaskedExamples,
+    Masking,
+    text_tokens,
+)
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from tests.support.encoders import encoder_manifest, encoder_tables, encoder_tokenizer, manual, manual_in
 from tests.support.foreign_tokenizers import bert_cased
@@ -193,6 +201,51 @@ def test_texts_of_several_documents() -> None:
     assert rule.piece_in(block).tolist() == [10, 11, 12]
     nothing = MaskedExamples(rule, 1, "peer").batch(torch.zeros(1, rule.text_tokens, dtype=torch.int64))
     assert nothing[2].max() == NOTHING
+
+
+def test_the_second_text_begins_with_a_word() -> None:
+    """Whether it follows or is another; and the first one is not empty."""
+    rule, draw, starts = masking(nsp=True), np.random.default_rng(0), TOKENIZER.starts_word()
+    for start in range(0, 3000, 30):
+        text = TEXT[start : start + 30]
+        first, second = rule.cut(text, draw)
+        assert len(first) > 0 and starts[second[0]]
+        assert np.concatenate([first, second]).tolist() == text.tolist()
+        assert starts[rule.part_of(text, 10, draw)[0]]
+
+
+def test_a_word_longer_than_all_that_may_be_predicted() -> None:
+    """Of a text without another word some of it is predicted."""
+    inside = np.flatnonzero(~TOKENIZER.starts_word())[-1]
+    found = masking(whole_words=True).mask(np.full(40, inside), np.random.default_rng(0))
+    assert (found.targets != NOTHING).sum() == round(0.15 * 40)
+
+
+def test_each_example_has_random_numbers_of_its_own() -> None:
+    """The next one does not go on in the middle of those of the one before."""
+    rule, drawn = masking(), list[set[int]]()
+    mask = rule.mask
+
+    def noted(tokens: Ids, random: np.random.Generator) -> Masked:
+        found = mask(tokens, random)
+        drawn.append(set(np.atleast_1d(random.bit_generator.random_raw(1000)).tolist()))
+        return found
+
+    rule.mask = noted  # type: ignore[method-assign]
+    next(batches(rule, rows=2))
+    assert drawn[0].isdisjoint(drawn[1])
+
+
+def test_what_a_vocabulary_lacks_is_text() -> None:
+    """It ends no document."""
+    data, end = bert_cased()
+    read = Tokenizer.from_foreign(data, end)
+    tables = encoder_tables(nsp=True, tokenizer={"end_of_text": end})
+    manifest = tiny_manifest(read.sha256, read.vocabulary_size, **tables)
+    tokenizer = Tokenizer.of(manifest, data)
+    block = np.array(tokenizer.encode("a cat \u1234 a dog"))
+    assert tokenizer.unknown in block
+    assert Masking(manifest, tokenizer).piece_in(block).tolist() == block.tolist()
 
 
 def test_what_begins_a_sequence_is_nowhere_in_it(tmp_path: Path) -> None:

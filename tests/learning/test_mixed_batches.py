@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,14 @@ def test_a_weight_is_how_often_a_token_is_seen() -> None:
     """Of two corpora of one size, one with weight 0.3, 1 / 1.3 of what is dealt out is of the other."""
     dealt = Counter(corpus for corpus, _ in deal(mix([1000, 1000], [1, 0.3]), 13_000))
     assert dealt == {0: 10_000, 1: 3_000}
+
+
+def test_an_epoch_has_no_more_blocks_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much the swarm offers: of each its share, of what is little one block."""
+    monkeypatch.setattr("dupt_swarm.learning.batches.EPOCH_BLOCKS_MAX", 100)
+    stream = SimpleNamespace(count=900)
+    mixed = MixedBatches([split(0, 90), split(1, 2)], [1, 1, 1], K, 1, 1, "a", stream)
+    assert mixed.blocks == [9, 1, 91]
 
 
 def test_size_counts_beside_the_weight() -> None:

@@ -94,10 +94,12 @@ def test_unfinished_tokens_are_removed(a: Path, tmp_path: Path) -> None:
 
 def test_only_tokens_are_removed(a: Path, tmp_path: Path) -> None:
     """What else lies in that folder stays."""
-    (tmp_path / "tokens").mkdir()
-    (tmp_path / "tokens" / "thesis.txt").write_text("years of work")
+    work = [tmp_path / "tokens" / "thesis.txt", tmp_path / "tokens" / "thesis.building" / "one.txt"]
+    work[1].parent.mkdir(parents=True)
+    for file in work:
+        file.write_text("years of work")
     prepare(tmp_path, a)
-    assert (tmp_path / "tokens" / "thesis.txt").read_text() == "years of work"
+    assert [file.read_text() for file in work] == 2 * ["years of work"]
 
 
 def test_what_was_left_out_is_told_of_all(a: Path, b: Path, tmp_path: Path) -> None:

@@ -124,9 +124,18 @@ def test_a_rounds_average_renews_frequencies_but_not_at_every_step() -> None:
         if number < LEAST_STEPS - 1:
             renew_scales(optimizer)
     assert said.asked == 1
-    renew_scales(optimizer)
-    assert said.asked == 2
+    for _ in range(2):
+        renew_scales(optimizer)
+        assert said.asked == 2
     assert torch.equal(optimizer.state[said.embeddings[0]]["frequencies"], other)
+
+
+def test_gradients_of_zero_move_nothing() -> None:
+    """There are shares of rows where no row has anything yet."""
+    said = Said(torch.full((V,), 1 / V))
+    before = said.embeddings[0].detach().clone()
+    step(EmbeddingAdamW(said, INNER), said.embeddings[0], torch.zeros(V, C))
+    torch.testing.assert_close(said.embeddings[0].detach(), before * (1 - RATE * DECAY))
 
 
 CONFIG = Model(vocabulary_size=300, context_length=8, layers=1, heads=1, width=16, hidden_width=16)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.inner import unigrams as module
-from dupt_swarm.learning.inner.unigrams import EVEN, Unigrams, unigrams_of
+from dupt_swarm.learning.inner.unigrams import EVEN, Unigrams, _drawn, unigrams_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.gpt import GPT
@@ -133,3 +133,8 @@ def test_draws_fill_the_unit_interval_evenly() -> None:
     for one, other in itertools.combinations(draws, 2):
         quarters = torch.bincount((one * 4).long() * 4 + (other * 4).long(), minlength=16)
         assert quarters.sub(module.SEQUENCES / 16).abs().max() <= 5
+
+
+def test_a_distribution_that_was_rounded_has_a_last_token() -> None:
+    """Its sum may be a little less than the place that is drawn."""
+    assert _drawn(torch.tensor([[0.3, 0.999]]), torch.tensor([[0.9999]])).tolist() == [[1]]
