@@ -12,6 +12,7 @@ def test_arrays_are_bounded() -> None:
     assert in_order({}, REJECTIONS) == ()
     array = in_order({"invented": 2, "else": 3, "norm": 1 << 60}, REJECTIONS)
     assert by_reason(array, REJECTIONS) == dict.fromkeys(REJECTIONS, 0) | {"other": 5, "norm": COUNT_MAX}
+    assert in_order({"invented": 1 << 60}, REJECTIONS)[0] == COUNT_MAX
 
 
 def test_short_arrays() -> None:

@@ -15,9 +15,10 @@ import pytest
 from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.node import node as supervisor
-from dupt_swarm.node.commands import Command, Join, Publish, WantOffered
-from dupt_swarm.node.messages import Joined, OfferedName, StateName
+from dupt_swarm.node.commands import Command, EndRound, Join, Publish, WantOffered
+from dupt_swarm.node.messages import Candidate, GroupFormed, Joined, OfferedName, RoundResult, StateName
 from dupt_swarm.node.node import Node
+from dupt_swarm.node.reasons import Failure
 from dupt_swarm.node.record import RecordUpdate
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
@@ -187,14 +188,15 @@ def test_what_is_published_while_a_node_is_replaced(node: Node, monkeypatch: pyt
             pausing.join(0.2)
         return found
 
-    node.publish(RecordUpdate(state="training", loss=3.0))
+    node.publish(RecordUpdate(state="training", failed_rounds=2))
+    node.publish(RecordUpdate(loss=3.0))
     monkeypatch.setattr(Line, "submit", told)
     Line.made[0].ill = "exited"
     wait_until(lambda: line_of(node) is Line.made[-1] and pausing.ident is not None)
     pausing.join()
     published = [each for each in Line.made[1].commands if isinstance(each, Publish)]
     record = reduce(RecordUpdate.__or__, (each.update for each in published))
-    assert record.given == {"state": "paused", "loss": 3.0}
+    assert record.given == {"state": "paused", "failed_rounds": 2, "loss": 3.0}
     assert any(each.now for each in published)
 
 
@@ -209,3 +211,17 @@ def test_a_node_that_takes_the_place_of_another_wants_the_same(node: Node) -> No
     assert [each for each in Line.made[1].commands if isinstance(each, WantOffered)] == [
         WantOffered((files[1],))
     ]
+
+
+def test_what_was_heard_of_a_round_is_not_told_of_the_next(node: Node) -> None:
+    """A round that is lost had the group that was heard of since it began; none: it was this peer's alone."""
+    order = EndRound(StateName(0, 0, ""), 10, 64)
+    node.hearing.hear(GroupFormed(900, ("x",)))
+    node.hearing.hear(Candidate("a" * 64, 3))
+    assert node.lost_round(64) == RoundResult(None, Failure.NODE_LOST, 900, ("x",), 0.0)
+    node.average(order)
+    assert node.lost_round(64) == RoundResult(None, Failure.NODE_LOST, 64, (), 0.0)
+    assert node.hearing.heard.candidate is None
+    node.hearing.hear(Candidate("b" * 64, 4))
+    node.judge("b" * 64, accepted=True)
+    assert node.hearing.heard.candidate is None, "it is judged once"

@@ -167,3 +167,7 @@ def test_others_do_not_matter_outside_the_hours() -> None:
     assert (commands.current, commands.waits) == (PAUSE, False)
     clock.now = at("2026-01-10 23:00")
     assert (commands.current, commands.waits) == (PAUSE, True)
+    commands.give(RUN)
+    commands.give(PAUSE)  # which takes back that others do not matter
+    clock.now = at("2026-01-11 23:00")
+    assert (commands.current, commands.waits) == (PAUSE, True)

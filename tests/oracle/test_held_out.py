@@ -73,5 +73,17 @@ def test_no_room_for_one_is_said() -> None:
 
 def test_other_failures_are_not_taken_for_it() -> None:
     """They would come again and again."""
-    with pytest.raises(AttributeError):
-        text_of(None, 2).measure(3, lambda *_: None)  # type: ignore[arg-type]
+    data = Cramped(5)
+    data.measure_held_out = lambda *_: (_ for _ in ()).throw(RuntimeError("an illegal instruction"))  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="illegal"):
+        text_of(data, 2).measure(3, lambda *_: None)
+
+
+def test_the_first_one_stays() -> None:
+    """To be shown beside the latest."""
+    found = [Quality(loss, {}) for loss in (3.0, 2.0, 1.0)]
+    coming = iter(found)
+    held_out = HeldOut(lambda: next(coming))
+    for _ in found:
+        held_out.measure()
+    assert (held_out.first, held_out.latest) == (found[0], found[2])

@@ -30,13 +30,14 @@ class Machine:
         monkeypatch.setattr(idleness, "_ours", lambda: [process])
 
     def _times(self) -> Any:
-        return SimpleNamespace(user=self.own - 2, system=1.0, children_user=1.0, children_system=0.0)
+        part = self.own / 4
+        return SimpleNamespace(user=part, system=part, children_user=part, children_system=part)
 
-    def watch(self, card: Card | None = None) -> Idleness:
+    def watch(self, card: Card | None = None, drawn: float = 0.0) -> Idleness:
         return Idleness(
             [torch.device("cpu")],
             clock=lambda: self.now,
-            draw=lambda: 0.0,
+            draw=lambda: drawn,
             cards=[card] if card else None,
         )
 
@@ -74,6 +75,16 @@ def test_others_come_and_go(machine: Machine) -> None:
     machine.pass_time(found, QUIET_SECONDS - LOOK_SECONDS)
     machine.pass_time(found, LOOK_SECONDS, others=0.9)
     machine.pass_time(found, QUIET_SECONDS - LOOK_SECONDS)
+    assert not found.free
+    machine.pass_time(found, LOOK_SECONDS)
+    assert found.free
+
+
+def test_two_oracles_on_a_machine_take_turns(machine: Machine) -> None:
+    """Each waits for as long as it has drawn: else both would come back at once, and go again."""
+    found = machine.watch(drawn=0.5)
+    machine.pass_time(found, BUSY_SECONDS, others=0.9)
+    machine.pass_time(found, 1.5 * QUIET_SECONDS - LOOK_SECONDS)
     assert not found.free
     machine.pass_time(found, LOOK_SECONDS)
     assert found.free

@@ -114,3 +114,6 @@ def test_a_limit_that_nobody_can_tell_is_an_error(monkeypatch: pytest.MonkeyPatc
         Throttle([card], 80, 200)
     assert error.value.settings == ("max_temperature",)
     assert list(Throttle([card], None, 200).look()) == []
+    told = Heated()
+    with pytest.raises(DeviceError, match="no driver tells how hot"):
+        throttle(told, card, temperature=80)  # type: ignore[arg-type]
