@@ -76,8 +76,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if any(ctx.needs_input_grad):
                 # d loss / d logits = (softmax − smoothed one-hot) · share; backward multiplies by the share.
                 part.copy_(logp.exp_().sub_(even) if smoothing else logp.exp_())
-                if smoothing:
-                    part[:, size:] = 0
                 part[here] = (target_logp.expm1() + (smoothing - even)).to(part.dtype)
         ctx.save_for_backward(logits, x, weight, shares)
         ctx.size = size
