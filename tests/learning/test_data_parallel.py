@@ -189,6 +189,22 @@ def test_weights_that_nothing_uses_have_no_gradient_either() -> None:
     assert "h.0.ln_1.weight" in used and "pooler.weight" not in used
 
 
+def test_a_workers_gradients_are_scaled_as_the_trainers(helped: tuple[torch.nn.Module, Workers]) -> None:
+    """As fp16 needs it."""
+    model, workers = helped
+    rows = torch.from_numpy(TOKENS[: 4 * 17].astype("int64")).view(4, 17)
+    own, others = workers.deal((rows[:, :-1].contiguous(), rows[:, 1:].contiguous()))
+    found = []
+    for scale in (1.0, 4.0):
+        model.zero_grad()
+        with workers.computing([[others]], 4, 8, torch.float32, scale, lambda: None) as gather:
+            (model(*own) * scale / 2).backward()
+            gather(torch.zeros(()))
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    model.zero_grad()
+    torch.testing.assert_close(found[1], 4 * found[0])
+
+
 def test_a_device_that_is_not_there_is_an_error() -> None:
     model = build_model(MANIFEST)
     with pytest.raises(DeviceError, match=r"cuda:7: no device `cuda:7`.*leave this device out"):

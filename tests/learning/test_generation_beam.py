@@ -9,6 +9,7 @@ import torch
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.generation.beam import BeamSearch, Output, write
+from dupt_swarm.learning.transformer.attention import Cache
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
 from tests.learning.transformer.test_encoder_decoder import model
 
@@ -85,6 +86,20 @@ def test_the_cache_and_other_sources_change_nothing(beams: int) -> None:
             ours.wte.weight[END] *= 3  # or nothing ever ended
         found = write(ours, SOURCES, BeamSearch(beams), end=END)
         assert [one.tokens for one in found] == [naive(ours, source, beams, 8) for source in SOURCES]
+
+
+def test_a_beam_goes_on_as_a_copy_of_another() -> None:
+    """What follows is what reading anew all that the other has read gives."""
+    ours, rows = model(), torch.tensor([1, 0, 1])
+    read, following = torch.tensor([[END, 4, 6], [END, 9, 3], [END, 2, 2]]), torch.tensor([[5], [7], [8]])
+    cache = Cache(ours.config, 3, torch.device("cpu"))
+    with torch.no_grad():
+        memories = ours.encode(torch.tensor([[5, 7]] * 3))
+        ours.hidden(read, memories, cache)
+        cache.reorder(rows)
+        found = ours.hidden(following, memories, cache)
+        expected = ours.hidden(torch.cat([read[rows], following], 1), memories)[:, -1:]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 def test_one_beam_takes_the_likeliest_token() -> None:

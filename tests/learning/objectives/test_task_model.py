@@ -68,11 +68,16 @@ def test_weights_follow_from_the_seed() -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_task_begins_with_the_pretrained_weights(tied: bool) -> None:
     """All weights are the base's but for three rows for special tokens and W_y, drawn with the seed."""
-    before = tiny_manifest(model={"tie_embeddings": tied})
+    before = tiny_manifest(model={"tie_embeddings": tied}, offer={"digest": "a" * 64})
+    before = before.model_copy(update={"initial_digest": "b" * 64})
     base = build_model(before)
     base.init_weights(9)  # type: ignore[operator]
     manifest = task_manifest(before, TWO)
-    assert manifest.name == "test-classification"
+    assert (manifest.name, manifest.initial_digest, manifest.offer) == (
+        "test-classification",
+        "",
+        tiny_manifest().offer,
+    )
     model, again, other = (begin_from(base, manifest, seed) for seed in (1, 1, 2))
     assert equal(weights(model), weights(again))
     for (name, ours), theirs in zip(decoder_of(model).named_parameters(), base.parameters(), strict=True):
@@ -96,6 +101,9 @@ def test_a_second_task_keeps_what_the_first_learnt() -> None:
     assert isinstance(model, TaskModel)
     assert torch.equal(model.backbone.wte.weight, base.backbone.wte.weight)
     assert not torch.equal(model.head.weight, base.head.weight)
+    turned = begin_from(base, task_manifest(first, TWO.model_copy(update={"labels": ["b", "a"]})), 1)
+    assert isinstance(turned, TaskModel)
+    assert not torch.equal(turned.head.weight, base.head.weight)
 
 
 def test_a_long_name_is_cut() -> None:

@@ -51,12 +51,12 @@ def test_padding_changes_nothing(placement: str) -> None:
 def test_the_loss_is_that_of_the_paper() -> None:
     """By hand: the mean of −log softmax over a sequence's masked tokens; what fills up counts nothing."""
     model = Bert(small(**PARTS)).eval()
-    tokens = torch.tensor([sequence([5, 2, 2, 8]), sequence([2, 6, 7, 8])])
-    places, targets = torch.tensor([[2, 3], [1, 0]]), torch.tensor([[6, 7], [5, -1]])
+    tokens = torch.tensor([sequence([5, 2, 2, 8]), sequence([2, 6, 7, 8]), sequence([5, 6, 7, 8])])
+    places, targets = torch.tensor([[2, 3], [1, 0], [0, 0]]), torch.tensor([[6, 7], [5, -1], [-1, -1]])
     logits = model.masked_logits(model.hidden(tokens))
     first = F.cross_entropy(logits[0, 2:4], torch.tensor([6, 7]))
     second = F.cross_entropy(logits[1, 1:2], torch.tensor([5]))
-    torch.testing.assert_close(model(tokens, places, targets), (first + second) / 2)
+    torch.testing.assert_close(model(tokens, places, targets), (first + second) / 3)
 
 
 def test_segments() -> None:
