@@ -1,4 +1,4 @@
-"""Streams that bear what they cannot show, and a terminal that is gone."""
+"""Streams that bear what they cannot show, a terminal that is gone, and a log whose disk is full."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def prepare_streams() -> None:
     """Have stdout and stderr show what their encoding lacks as `SPELT` or ``?``, and outlast the terminal.
 
     A program that goes on to save what it has, or whose owner lets it go on, shall not fail at a line that
-    nobody can read.
+    nobody can read. Nor at a message for a log that has no room: data on stdout are another matter.
     """
     codecs.register_error("spelt", _spell)
     for name in ("stdout", "stderr"):
@@ -24,9 +24,10 @@ def prepare_streams() -> None:
             continue  # somebody has put another in its place
         if stream.errors in ("strict", "surrogateescape"):  # others refuse nothing
             stream.reconfigure(errors="spelt")
-        if stream.isatty():
-            terminal = io.BufferedWriter(_Terminal(stream.fileno(), "w", closefd=False))
-            lasting = io.TextIOWrapper(terminal, stream.encoding, stream.errors, line_buffering=True)
+        is_file = isinstance(stream.buffer, io.BufferedWriter | io.FileIO)
+        if stream.isatty() or (name == "stderr" and is_file):
+            buffer = io.BufferedWriter(_Lasting(stream.fileno(), "w", closefd=False))
+            lasting = io.TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=True)
             setattr(sys, name, lasting)
 
 
@@ -36,13 +37,13 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
     return "".join(SPELT.get(one, "?") for one in error.object[error.start : error.end]), error.end
 
 
-class _Terminal(io.FileIO):
-    """Passes over what is written once it has been closed."""
+class _Lasting(io.FileIO):
+    """Passes over what is written once the terminal has been closed, and while the disk is full."""
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
                 raise
             return len(data)

@@ -1,14 +1,15 @@
-"""Streams that bear what they cannot show, and a terminal that is gone."""
+"""Streams that bear what they cannot show, a terminal that is gone, and a log whose disk is full."""
 
 import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dupt_swarm.command_line.streams import prepare_streams
-from tests.support.programs import start
+from tests.support.programs import BIN, start
 
 
 @pytest.mark.parametrize("refusing", ["strict", "surrogateescape"])
@@ -48,3 +49,15 @@ def test_a_terminal_that_is_gone_takes_what_is_written(monkeypatch: pytest.Monke
         print("lost", file=sys.stderr)
         assert sys.stderr.encoding == stream.encoding
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_log_whose_disk_is_full_ends_no_program(unbuffered: str) -> None:
+    """Its messages are lost; of data on stdout nothing gets lost without a word."""
+    with Path("/dev/full").open("w") as full:
+        process = start("status", popen=subprocess.Popen, stderr=full.fileno(), PYTHONUNBUFFERED=unbuffered)
+        process.communicate(timeout=60)
+        assert process.returncode == 2  # it says which swarm is meant, or --health: a usage error
+        command = [str(BIN / "dupt-peer"), "--version"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode and "No space left on device" in done.stderr
