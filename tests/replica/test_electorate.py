@@ -2,12 +2,18 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, combinations
+from itertools import chain, combinations, islice, product
 from random import Random
 
 import pytest
 
-from dupt_swarm.replica.electorate import MEMORY_ROUNDS, PROBATION_ROUNDS, ROWS_MAX, Electorate
+from dupt_swarm.replica.electorate import (
+    JUNIOR_ROUNDS_MAX,
+    MEMORY_ROUNDS,
+    PROBATION_ROUNDS,
+    ROWS_MAX,
+    Electorate,
+)
 
 FOUNDERS = ["a", "b", "c"]
 
@@ -71,6 +77,21 @@ def test_a_weak_round_leaves_those_who_ended_it(founded) -> None:
     assert left.members == frozenset()
     assert left.after(["b", "x", "y"], weak=True).members == {"b"}
     assert left.after(["x", "y"], weak=True).members == {"x", "y"}
+    gone = after(founded, *[["a", "b"]] * MEMORY_ROUNDS)
+    assert gone.after(["a", "c"], weak=True).members == {"a"}
+    assert founded.after(FOUNDERS, left=["c"], weak=True).members == {"a", "b"}
+
+
+def test_juniors_are_fewer_than_others() -> None:
+    """Those that came first, without who has left; and nobody is one for longer than so many rounds."""
+    services = {f"s{number}": (100, 1, 300) for number in range(3)}
+    services |= {f"j{number}": (PROBATION_ROUNDS, 290 + number, 300) for number in range(5)}
+    young = Electorate(300, services)
+    assert young.members == {"s0", "s1", "s2", "j0", "j1"}
+    assert young.deciding(["j0"]) == {"s0", "s1", "s2", "j1", "j2"}
+    assert young.deciding(["s0", "s1"]) == {"s2"}
+    old = Electorate(1000, {"old": (900, 1, 1000), "new": (200, 1000 - JUNIOR_ROUNDS_MAX, 1000)})
+    assert old.members == {"old", "new"}
 
 
 def test_the_table_is_bounded(founded) -> None:
@@ -81,6 +102,7 @@ def test_the_table_is_bounded(founded) -> None:
     assert len(electorate.services) == ROWS_MAX
     assert electorate.members == set(FOUNDERS)
     assert "new5x0" in electorate.services
+    assert electorate.after([f"last{each}" for each in range(ROWS_MAX)]).former == set(FOUNDERS)
 
 
 def test_it_travels_in_the_header_of_a_state() -> None:
@@ -90,7 +112,10 @@ def test_it_travels_in_the_header_of_a_state() -> None:
     tree = electorate.to_json()
     assert Electorate.parse(2, tree) == electorate
     rows = ([ids[0], 0, 1, 1], [ids[0], 1, 1, 3], ["?", 1, 1, 1], [ids[0], 1, 1, True], [ids[0], 1, 2, 1], 5)
-    for wrong in ({}, tree[::-1], *([row] for row in rows)):
+    more = ([ids[0], 1, 0, 1], [ids[0], 1 << 62, 1, 1])
+    pairs = map("".join, product("abcdefghijkmnopqrstuvwxyz", repeat=2))
+    many = [[peer, 1, 1, 1] for peer in islice(pairs, ROWS_MAX + 1)]
+    for wrong in ({}, tree[::-1], many, *([row] for row in (*rows, *more))):
         with pytest.raises(ValueError, match="electorate"):
             Electorate.parse(2, wrong)
 
