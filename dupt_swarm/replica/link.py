@@ -291,7 +291,7 @@ def binding(electorate: Electorate, promises: Collection[Promise]) -> frozenset[
     deciding = electorate.deciding({each.maker for each in counted if each.leaves})
 
     def is_dead(choice: str) -> bool:
-        refusing = {each.maker for each in counted if choice in each.refused and not each.leaves}
+        refusing = {each.maker for each in counted if choice in each.refused}
         by_leavers = any(
             each.leaves and each.accepted is not None and each.accepted.choice == choice for each in counted
         )
@@ -336,8 +336,7 @@ def _check_one(proposal: Proposal, electorate: Electorate) -> None:
     here = [each for each in promises if each.leaves or each.ballot == proposal.ballot]
     if any(each.accepted is not None and each.accepted.ballot >= proposal.ballot for each in here):
         raise ValueError("a proposal that comes too late")
-    makers = {each.maker for each in here if not each.leaves}
-    if not electorate.is_quorum(makers, proposal.left):
+    if not electorate.is_quorum({each.maker for each in here}, proposal.left):
         raise ValueError("a proposal without the promises of a quorum")
     if bound := binding(electorate, here):
         _check_bound(proposal, bound)

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from dupt_swarm.replica.chain import counted_in
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Accepted, Promise, Word, binding, check_proposal, contradict
+from dupt_swarm.replica.link import BASES_MAX, Accepted, Promise, Word, binding, check_proposal, contradict
 from tests.support.words import FIVE, STATE, acceptance, brought, choice, link, promise, proposal
 
 ALL, THREE = choice("abcde"), choice("abc")
 AFTER = "cd" * 32
+SHOWN = Accepted(1, ALL.id, AFTER)
 
 
 def test_a_proposal_needs_the_promises_of_a_quorum() -> None:
@@ -36,6 +38,13 @@ def test_a_proposal_needs_the_promises_of_a_quorum() -> None:
         (proposal(map(promise, "abc"), THREE, basis=proposal(map(promise, "abc"), THREE)), "with a basis"),
         (proposal(map(promise, "abc"), replace(THREE, weak=True)), "who does not coordinate"),
         (proposal([promise("d", 0, Accepted(3, "x", "y")), *map(promise, "abc")], THREE), "too late"),
+        (proposal([promise("d", 0, replace(SHOWN, ballot=0)), *map(promise, "abc")], THREE), "too late"),
+        (proposal([replace(promise(each), brought=None) for each in "abc"], choice("")), "nobody states"),
+        (proposal(map(promise, "abc"), replace(THREE, brought=(brought("a"), *THREE.brought))), "in order"),
+        (proposal(map(promise, "abcde"), choice("ab")), "few of the electorate's"),
+        (proposal([replace(promise("c"), state="ee"), *map(promise, "abde")], THREE), "of another state"),
+        (proposal([promise("x", 0, SHOWN), *map(promise, "abc")], choice("abcx")), "stranger that decides"),
+        (proposal([promise("a"), promise("b", 1), promise("c", 1)], THREE, 1), "promises of a quorum"),
     ],
 )
 def test_a_coordinator_that_lies(found, problem: str) -> None:
@@ -67,9 +76,21 @@ def test_what_may_have_been_decided_binds() -> None:
         proposal(promises, THREE, 1),
         proposal(promises, ALL, 1),
         proposal(promises, THREE, 1, basis),
+        proposal(promises, THREE, 1, proposal(map(promise, "abc"), THREE)),
+        proposal(promises, ALL, 1, proposal(map(promise, "abc"), THREE)),
     ):
         with pytest.raises(ValueError, match="ignores what may have been decided"):
             check_proposal(wrong, FIVE)
+    later = proposal([promise(each, 2, SHOWN) for each in "abc"], ALL, 2, basis)
+    with pytest.raises(ValueError, match="another ballot's is said to bind"):
+        check_proposal(later, FIVE)
+
+
+def test_what_was_accepted_last_binds() -> None:
+    """Whatever was accepted before: it was chosen in the knowledge of that."""
+    last = Accepted(1, THREE.id, AFTER)
+    promises = [promise("a", 2, Accepted(0, ALL.id, AFTER)), promise("b", 2, last), promise("c", 2)]
+    assert binding(FIVE, promises) == {last}
 
 
 def test_what_half_refuse_for_good_binds_no_longer() -> None:
@@ -79,6 +100,21 @@ def test_what_half_refuse_for_good_binds_no_longer() -> None:
     assert binding(four, accepted_by("b", refused="ac")) == frozenset()
     leaver = promise("d", 1, Accepted(0, ALL.id, AFTER), leaves=True)
     assert binding(four, [*accepted_by(refused="ac"), leaver])
+    gone = [promise(each, 1, leaves=True) for each in "de"]
+    assert binding(FIVE, [*accepted_by("b", refused="ac"), *gone]) == frozenset()
+
+
+def test_whoever_does_not_decide_binds_nobody() -> None:
+    """A stranger, and a junior that is one too many, as others have left."""
+    assert binding(FIVE, [promise("x", 1, Accepted(9, "1", "2")), *accepted_by("b")]) == {
+        Accepted(0, ALL.id, AFTER)
+    }
+    services = {"a": (100, 1, 300), "b": (100, 1, 300), "c": (100, 1, 300)}
+    electorate = Electorate(300, {**services, "d": (4, 297, 300), "e": (4, 298, 300)})
+    refusing = [replace(promise(each, 1), refused=(ALL.id,)) for each in "de"]
+    gone = replace(promise("c", 1, leaves=True), refused=(ALL.id,))
+    assert electorate.deciding("c") == set("abd")
+    assert binding(electorate, [*accepted_by("b")[:2], gone, *refusing])
 
 
 def test_the_basis_of_a_proposal_is_checked_too() -> None:
@@ -86,6 +122,28 @@ def test_the_basis_of_a_proposal_is_checked_too() -> None:
     invented = proposal(map(promise, "ab"), ALL)
     with pytest.raises(ValueError, match="without the promises of a quorum"):
         check_proposal(proposal(accepted_by("b"), ALL, 1, invented), FIVE)
+
+
+def test_so_many_proposals_bind_one_another() -> None:
+    """With more, nobody could read a report."""
+    found = proposal(map(promise, "abcde"), ALL)
+    for ballot in range(1, BASES_MAX):
+        shown = [promise(each, ballot, Accepted(ballot - 1, ALL.id, AFTER)) for each in "abc"]
+        found = proposal(shown, ALL, ballot, found)
+    check_proposal(found, FIVE)
+    shown = [promise(each, BASES_MAX, Accepted(BASES_MAX - 1, ALL.id, AFTER)) for each in "abc"]
+    with pytest.raises(ValueError, match="too many before it"):
+        check_proposal(proposal(shown, ALL, BASES_MAX, found), FIVE)
+
+
+def elsewhere(maker: str) -> Promise:
+    """Its last word on another state."""
+    return replace(promise(maker, leaves=True), state="ee" * 32)
+
+
+def later(maker: str) -> Promise:
+    """Its last word, in a later ballot."""
+    return promise(maker, 1, leaves=True)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +161,8 @@ def test_the_basis_of_a_proposal_is_checked_too() -> None:
         (replace(link("abc", ALL), ballot=1), "several ballots"),
         (link("ab", ALL, left="b"), "had not"),
         (replace(link("ab", ALL, left="de"), leaves=(promise("d"), promise("e"))), "a leave that is none"),
+        (replace(link("ab", ALL), leaves=tuple(map(elsewhere, "de"))), "a leave that is none"),
+        (replace(link("ab", ALL), leaves=tuple(map(later, "de"))), "had not"),
     ],
 )
 def test_a_link_that_is_none(found, problem: str) -> None:
@@ -121,15 +181,22 @@ def test_links() -> None:
     assert link("abc", replace(ALL, left=("e",)), left="e").electorate(FIVE).members == set("abcd")
 
 
+def test_what_is_dropped_does_not_count() -> None:
+    """Neither for the electorate that follows nor for what its maker has given."""
+    found = link("abc", ALL)
+    found = replace(found, acceptances=tuple(replace(each, dropped=("e",)) for each in found.acceptances))
+    found.check(FIVE)
+    assert found.counted == tuple("abcd") and found.choice.makers == tuple("abcde")
+    assert [rounds for rounds, _, _ in found.electorate(FIVE).services.values()] == [5, 5, 5, 5, 4]
+    assert counted_in([found]) == dict.fromkeys("abcd", 10)
+
+
 def test_where_branches_part() -> None:
     """A strong link before a weak one, then more signatures of the electorate, then the digest."""
     strong, two = link("abc", ALL), link("de", choice("de", weak=True), after="ff" * 32)
     one, strangers = link("d", choice("d", weak=True)), link("xyz", choice("xyz", weak=True), after="f0" * 32)
     found = sorted([strong, strangers, two, one], key=lambda each: each.worth(FIVE))
     assert found == [strangers, one, two, strong]
-
-
-SHOWN = Accepted(1, ALL.id, AFTER)
 
 
 @pytest.mark.parametrize(

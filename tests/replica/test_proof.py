@@ -54,6 +54,7 @@ HONEST: dict[str, tuple[Word, Word]] = {
     "left after it": (LEAVE, ACCEPTANCE),
     "left twice": (LEAVE, replace(LEAVE, ballot=3)),
     "promised before leaving": (LEAVE, Promise(ME, STATE, 1)),
+    "a proposal of a remnant, and accepted": (Proposal(ME, STATE, 2, WEAK), ACCEPTANCE),
     "a proposal and its acceptance": (Proposal(ME, STATE, 2, CHOICE), ACCEPTANCE),
     "of two states": (ACCEPTANCE, Acceptance(ME, OTHER, 2, CHANGED.id, OTHER)),
     "of two peers": (ACCEPTANCE, Acceptance(YOU, STATE, 2, CHANGED.id, OTHER)),
