@@ -118,8 +118,25 @@ def test_only_members_join_a_weak_link(chain) -> None:
         chain.follow([other, *links("d", first=link.after, weak=True)])
         assert chain.links[0] == link
         chain.cut(link.after)
-    chain.follow([replace(link, acceptances=(said,))])
-    assert chain.links[0].makers == set("abc")
+    chain.follow([replace(link, acceptances=(*link.acceptances, said))])
+    assert [each.maker for each in chain.links[0].acceptances] == ["a", "b", "c"]
+
+
+def test_what_leads_where_ours_leads_is_verified_too(chain) -> None:
+    """Else our own link would get signatures of something else, and nobody could verify it any more."""
+    ours = links("ab", "ab", weak=True)
+    chain.follow(ours)
+    first, second = ours
+    said = replace(second.acceptances[0], maker="c")
+    otherwise = replace(said, state="99" * 32)
+    elsewhere = replace(second, state=otherwise.state, acceptances=(otherwise,))
+    for wrong in (replace(second, acceptances=(said, replace(said, maker="d", after="ee" * 32))), elsewhere):
+        with pytest.raises(ValueError, match="link"):
+            chain.follow([first, wrong])
+        assert chain.links == ours
+    chosen = choice("ac", weak=True)
+    chain.follow([first, replace(second, choice=chosen, acceptances=(replace(said, choice=chosen.id),))])
+    assert chain.links == ours and chain.between(chain.head, chain.head) == []
 
 
 def test_of_two_weak_branches_the_one_with_more_signatures_wins(chain) -> None:
