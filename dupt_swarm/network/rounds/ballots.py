@@ -396,7 +396,7 @@ class Ballots:
             for each in come
             if each.leaves or each.accepted is None or each.accepted.choice not in self._unheld
         )
-        makers = {each.maker for each in heeded if not each.leaves}
+        makers = {each.maker for each in heeded}
         return heeded if self.electorate.is_quorum(makers, self._who_left) else come
 
     def _is_wary(self, promises: Collection[Promise]) -> bool:

@@ -1,15 +1,16 @@
 """How members decide, a step at a time; what happens in any order is tested by simulation."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from dupt_swarm.network.rounds.ballots import FAILED_MAX, Ballots
+from dupt_swarm.network.rounds.ballots import AHEAD_MAX, FAILED_MAX, Ballots
 from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
-from dupt_swarm.replica.link import Brought, Choice, Link
+from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Proposal
 from tests.support.members import PACE, Members, after
 from tests.support.words import STATE, brought, choice, promise, proposal
 
@@ -64,6 +65,8 @@ def test_the_electorate_may_go_on_by_itself() -> None:
     members.bring("abcxy")
     members.talk("abcxy")
     assert the_link(members, "abcxy").choice.makers == tuple("abc")
+    roll = members.rounds[members.coordinator(0)].roll
+    assert roll is not None and [each.maker for each in roll.promises] == [*"abc"]
 
 
 def test_what_is_retracted_is_not_brought() -> None:
@@ -179,18 +182,37 @@ def test_a_peer_that_has_left_signs_nothing_more() -> None:
     assert members.rounds[leaver].leave().promise == replace(word, brought=brought(leaver))
 
 
-def test_what_half_refuse_is_not_decided() -> None:
+@pytest.mark.parametrize("names", ["abc", "abcd"])
+def test_what_half_refuse_is_not_decided(names: str) -> None:
     """It would do harm: the next list has the electorate's contributions alone, and another is what it is."""
-    members = Members("abc", strangers="x")
-    first = members.coordinator(0)
-    members.refusing = set("abc") - {first}
-    members.bring("abcx")
+    members = Members(names, strangers="x")
+    members.refusing = set(without(members.coordinator(0), names)[:2])
+    members.bring(names + "x")
     while not all(members.rounds[name].report().refuses for name in members.refusing):
-        members.talk("abcx", times=1)
-    assert members.links("abcx") == {None}
+        members.talk(names + "x", times=1)
+    assert members.links(names + "x") == {None}
     members.refusing = set()
-    members.wait("abcx", 2 * PACE.silence)
-    assert the_link(members, "abc").choice.makers == tuple("abc")
+    members.wait(names + "x", 2 * PACE.silence)
+    assert the_link(members, names).choice.makers == tuple(names)
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_newcomers_that_judge_stop_nobody(accepts: bool) -> None:
+    """However many refuse what is proposed, or accept it: they decide nothing, and are in no link."""
+    members = Members("abc", strangers="wxyz")
+
+    def judging(name: str) -> Report:
+        said = Round.report(members.rounds[name])
+        choice = members.rounds[name].proposed
+        if choice is None or not accepts:
+            return replace(said, refuses=True)
+        return replace(said, acceptance=Acceptance(name, STATE, 0, choice.id, after(choice)))
+
+    for name in "wxyz":
+        members.rounds[name].report = partial(judging, name)  # type: ignore[method-assign]
+    members.bring("abcwxyz")
+    members.talk("wxyzabc", times=8)
+    assert the_link(members, "abc").ballot == 0
 
 
 def test_one_who_refuses_stops_nobody() -> None:
@@ -306,6 +328,127 @@ def test_one_who_accepts_as_if_it_were_weak_stops_nobody() -> None:
     assert the_link(members, without(liar, "abc")).makers == set(without(liar, "abc"))
 
 
+def test_one_who_is_far_ahead_takes_nobody_along() -> None:
+    """Most of the others do, but for strangers; and nobody so far that no ballot comes after it."""
+    members = Members("abcde", strangers="x")
+    first = members.rounds[members.coordinator(0)]
+
+    def say(name: str, ballot: int) -> int:
+        report = members.rounds[name].report()
+        first.note(replace(report, promise=replace(report.promise, ballot=ballot)), 0.0)
+        return first.ballots.ballot
+
+    one, two, three, _ = list(without(members.coordinator(0)))
+    assert [say(name, 7) for name in (one, "x", two)] == [0, 0, 0]
+    assert "x" not in first.ballots._farther
+    assert say(three, 9) == 7
+    assert [say(name, 8 + AHEAD_MAX) for name in (one, two, three)] == [7, 7, 7]
+
+
+NOTHING = Accepted(0, "1" * 64, "2" * 64)
+LAST_WORDS = {
+    "a stranger's": ("x", Pledged()),
+    "what nobody has proposed": ("a", Pledged(accepted=NOTHING)),
+    "a later ballot's": ("a", Pledged(5)),
+}
+
+
+@pytest.mark.parametrize("which", LAST_WORDS)
+def test_a_last_word_that_does_not_count(which: str) -> None:
+    """Nobody has left."""
+    members = Members("abc", strangers="x")
+    name, kept = LAST_WORDS[which]
+    liar = Ballots(Voice(name), STATE, members.electorate, PACE, 0.0, kept)
+    liar.leave()
+    for each in without(name, "abc"):
+        members.rounds[each].note(liar.report(), 0.0)
+    members.bring("abc")
+    members.talk("abc")
+    assert the_link(members, "abc").choice == choice("abc")
+
+
+def test_one_who_comes_though_it_has_left_stops_nobody() -> None:
+    """Neither what it brings nor its signature is in the link, which would be none with it."""
+    members = Members("abc")
+    name = without(members.coordinator(0), "abc")[0]
+    liar = Ballots(Voice(name), STATE, members.electorate, PACE, 0.0)
+    liar.leave()
+    for each in without(name, "abc"):
+        members.rounds[each].note(liar.report(), 0.0)
+    members.bring("abc")
+    members.talk((name, *without(name, "abc")))
+    assert the_link(members, without(name, "abc")).choice.makers == tuple(without(name, "abc"))
+
+
+FEW, THREE = (proposal(map(promise, names), choice("abc")) for names in ("ab", "abc"))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "basis"),
+    [(NOTHING, None), (NOTHING, THREE), (Accepted(0, choice("abc").id, "2" * 64), FEW)],
+    ids=["without a proposal", "with another", "with one that is none"],
+)
+def test_what_was_accepted_must_be_shown(accepted: Accepted, basis: Proposal | None) -> None:
+    """Else whoever coordinates would be bound to propose what it cannot."""
+    members = Members("abcde")
+    name = without(members.coordinator(0))[0]
+    kept = Pledged(accepted=accepted, basis=basis)
+    members.rounds[name] = Round(Ballots(Voice(name), STATE, members.electorate, PACE, 0.0, kept))
+    members.rounds[name].ballots._go_to(1, 0.0)
+    for each in without(name):
+        members.rounds[each].ballots.give_up(0.0)
+    members.bring("abcde")
+    members.wait((name, *without(name)), PACE.gather + 5)
+    link = the_link(members, without(name))
+    assert link.ballot == 1 and set(without(name)) <= set(link.choice.makers)
+
+
+def test_only_a_coordinator_is_followed() -> None:
+    """What another member answers neither closes the roll nor ends the ballot."""
+    members = Members("abcde")
+    first = members.coordinator(0)
+    one, other = list(without(first))[:2]
+    ballots = members.rounds[one].ballots
+    ballots.hear(other, Answer(1, roll=(promise(other, 1),), closed=True), 5.0)
+    ballots.hear(other, Answer(0, roll=(promise(other),), closed=True), 5.0)
+    assert (ballots.ballot, ballots.here.roll, ballots.here.heard) == (0, (), 0.0)
+
+
+def test_what_is_judged_too_late_is_not_accepted() -> None:
+    """There is another proposal now, or what was proposed is accepted already, or we have left."""
+    members = Members("abcde")
+    first = members.coordinator(0)
+    ballots = members.rounds[without(first)[0]].ballots
+    shown = proposal(map(promise, "abcde"), choice("abcde"))
+    ballots.hear(first, Answer(0, proposal=shown), 0.0)
+    for each in shown.choice.brought:
+        ballots.stock.held.add(each.digest)
+    ballots.judge(choice("abc"), after(choice("abc")))
+    assert ballots.here.acceptance is None and ballots.to_judge == shown.choice
+    ballots.judge(shown.choice, after(shown.choice))
+    ballots.judge(shown.choice, "3" * 64)
+    said = ballots.report().acceptance
+    assert said is not None and said.after == after(shown.choice)
+    ballots = members.rounds[without(first)[1]].ballots
+    ballots.hear(first, Answer(0, proposal=shown), 0.0)
+    for each in shown.choice.brought:
+        ballots.stock.held.add(each.digest)
+    ballots.leave()
+    assert ballots.to_judge is None
+
+
+def test_a_roll_that_is_closed_stays_as_it_is() -> None:
+    """What others were told is what is averaged: whoever comes later counts in the next round."""
+    members = Members("abc")
+    late = without(members.coordinator(0), "abc")[0]
+    there = without(late, "abc")
+    members.bring(there)
+    members.wait(there, PACE.gather + 2, holds=lambda name, each: name == each.maker)
+    members.bring(late)
+    members.talk("abc")
+    assert the_link(members, "abc").choice.makers == tuple(there)
+
+
 def test_many_strangers_take_nobodys_place() -> None:
     """What members hold is noted, whoever has reported before them."""
     members = Members("abc", strangers="x")
@@ -387,3 +530,14 @@ def test_what_was_signed_outlives_a_crash() -> None:
     again.hold(choice.brought[0].digest)
     again.consider(0.0, ())
     assert again.to_judge == choice
+
+
+def test_after_a_crash_it_says_nothing_twice() -> None:
+    """It goes on in its ballot, but not where it may have proposed something, or has accepted something."""
+    members = Members("abc")
+    first = members.coordinator(0)
+    other = without(first, "abc")[0]
+    known = Accepted(0, "1" * 64, "2" * 64)
+    for name, accepted, ballot in ((first, None, 1), (other, None, 0), (other, known, 1)):
+        kept = Pledged(0, accepted)
+        assert Ballots(Voice(name), STATE, members.electorate, PACE, 0.0, kept).ballot == ballot
