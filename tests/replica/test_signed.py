@@ -72,6 +72,9 @@ def test_forged_messages_are_refused(keys) -> None:
             read_signed(msgpack.packb(forged), "kind")
     with pytest.raises(ValueError, match="another kind"):
         read_signed(good, "other")
+    for otherwise in (b'{"a": 1,"kind":"kind"}', b'{"a":2,"a":1,"kind":"kind"}', b'{"kind":"kind","a":1}'):
+        with pytest.raises(ValueError, match="malformed"):  # one content, one text
+            read_signed(msgpack.packb([otherwise, public, one.sign(otherwise)]), "kind")
     with pytest.raises(ValueError, match="too long"):
         read_signed(bytes(SIGNED_BYTES_MAX + 1), "kind")
 

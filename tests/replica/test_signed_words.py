@@ -4,7 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
+from dupt_swarm.replica import signed_words
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Promise, Proposal, Word
 from dupt_swarm.replica.signed import sign
@@ -92,6 +94,18 @@ def test_the_longest_proposal() -> None:
     made = tuple(Brought("1" * 52, f"{number:064x}", 1 << 61) for number in range(256))
     word = Proposal(IDS[0], STATE, 1 << 20, Choice(made, ("1" * 52,) * 512))
     assert words().read(said(0, word), Proposal) == word
+    more = replace(word, choice=Choice((*made, Brought("1" * 52, "f" * 64, 1))))
+    with pytest.raises(ValidationError):
+        said(0, more)
+
+
+def test_so_many_words_are_remembered(monkeypatch) -> None:
+    """Those that were read last."""
+    monkeypatch.setattr(signed_words, "REMEMBERED_MAX", 2)
+    reader, all = words(), [said(0, Promise(IDS[0], STATE, ballot)) for ballot in range(3)]
+    for data in all:
+        reader.read(data, Promise)
+    assert list(reader._read) == all[1:]
 
 
 def link_of(*accepting: int, left: tuple[int, ...] = ()) -> Link:

@@ -9,6 +9,7 @@ import pytest
 from dupt_swarm.network.members.attendance import TOLERATED, TOLERATED_OF_MATES
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import COMING_ROUNDS, Membership
+from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.electorate import PROBATION_ROUNDS, Electorate
@@ -148,6 +149,28 @@ async def test_which_peers_are_gone_and_which_cannot_be_called(
         assert member.unable == {dead}
         member.update(RecordUpdate(reach="client"))
         assert member.unable == {dead, member.peer_id}
+
+
+async def test_whom_the_view_has(member_of, make_manifest, identities) -> None:
+    """Nobody who was revoked, though its record lives, and nobody whose claim was found to be false."""
+
+    class Revoked(Admission):
+        def objection(self, peer_id: str) -> str:
+            return "the invitation has been revoked" if peer_id == other else ""
+
+    key = load_identity(identities[1])
+    other = id_of(key)
+    async with member_of([other]) as member:
+        member.records.take([signed_record(make_manifest(), key, swarm_tokens=1000)])
+        view = member.look()
+        assert [peer.peer_id for peer in view.peers] == [other] and other in member._p2p.limits.members
+        member.distrust(view, (STATE, 1000))
+        assert member.look().peers == () and [peer.peer_id for peer in member.living] == [other]
+        assert member.gone == frozenset()
+        member._admission = Revoked()
+        member.look()
+        assert member.living == () and other not in member._p2p.limits.members
+        assert member.gone == {other}
 
 
 async def test_former_members_are_voters_still(member_of) -> None:

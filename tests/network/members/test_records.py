@@ -13,7 +13,7 @@ from hivemind.utils import get_dht_time
 from dupt_swarm.network.members import records
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.records import RECORD_BYTES_MAX, Records
-from dupt_swarm.network.p2p.limits import OPEN
+from dupt_swarm.network.p2p.limits import OPEN, Admission
 from dupt_swarm.node.reasons import FAILURES, REFUSED_MESSAGES, REJECTIONS
 from dupt_swarm.node.record import EXPOSED_MAX, TASKS_MAX, PeerRecord, TaskResult
 from dupt_swarm.replica.signed import public_of, read_signed, sign
@@ -392,6 +392,24 @@ def test_mates_come_first(crowd) -> None:
     """A mate takes the place of the newest who is none, and nobody takes a mate's."""
     crowd.take(2, 0, 3, 1, 4)
     assert sorted(crowd.owners) == [0, 1, 2]
+
+
+def test_a_mate_takes_no_mates_place(crowd) -> None:
+    """Also if that came last."""
+    crowd.take(2, 3, 0, 1)
+    assert sorted(crowd.owners) == [0, 1, 2]
+
+
+def test_a_peer_that_is_not_admitted_has_no_record(manifest, make) -> None:
+    """It takes nobody's place, and is counted."""
+
+    class Nobody(Admission):
+        def admit(self, peer_id: str, credential: str) -> str:
+            return f"{peer_id} has shown {credential!r}"
+
+    found = Records(manifest, Nobody())
+    assert found.take([make()]) == [] and len(found) == 0
+    assert found.refused == {"invitation": 1}
 
 
 def test_the_newest_counts(crowd) -> None:

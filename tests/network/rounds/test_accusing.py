@@ -24,6 +24,7 @@ from dupt_swarm.network.rounds.offences import (
     Accusing,
     Offences,
     ProofsMessage,
+    _as_many,
 )
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.proof import PROOF_BYTES_MAX, Proof
@@ -206,7 +207,8 @@ async def test_nonsense(stations, manifest, liars) -> None:
         assert first.refused == 1
         long = [b"x" * 8] * (KEPT_MAX + 1)
         malformed: list[Any] = [5, [], [[], []], [[5], [], []], [[b"x"], [], []], [long, [], []]]
-        for tree in (*malformed, [[], [], [b""] * (PROOFS_MAX + 1)]):
+        many = [b""] * (PROOFS_MAX + 1), [bytes(8)] * (PROOFS_MAX + 1)
+        for tree in (*malformed, [[], [], many[0]], [[], many[1], []]):
             data = msgpack.packb(tree)
             reply = await call_raw(second.member._p2p, first.peer_id, "Accusing.rpc_proofs", data)
             assert reply[0] == Refusal.MALFORMED
@@ -231,6 +233,7 @@ def test_a_full_message_fits() -> None:
         assert len(full.pack()) < bounds.reply - 64
         assert ProofsMessage.read(full.pack()) == full
     assert bounds.request == bounds.reply
+    assert len(_as_many([Proof("a", b"")] * (PROOFS_MAX + 1))) == PROOFS_MAX
 
 
 async def test_the_longest_proofs_are_told_one_after_another(stations, manifest, liars) -> None:
