@@ -23,7 +23,7 @@ from dupt_swarm.network.p2p.limits import OPEN, Admission, Answer
 from dupt_swarm.network.p2p.rpc import CallError, Callers, Refusal, rpc
 from dupt_swarm.network.task_group import wait_at_most
 from dupt_swarm.organiser import revocations
-from dupt_swarm.organiser.invitation import TEXT_CHARS_MAX, Invitation, Token, read_credential
+from dupt_swarm.organiser.invitation import Invitation, Token, read_credential
 from dupt_swarm.organiser.revocations import Revocations
 from dupt_swarm.replica.plain import unpack
 from dupt_swarm.settings import NodeSettings
@@ -60,7 +60,7 @@ class Guests:
         except ValueError as error:
             return str(error)
         problem = self._objection_to(invitation)
-        if not problem and self._uses(invitation, peer_id) >= invitation.uses:
+        if not problem and self._uses(invitation) >= invitation.uses:
             problem = f"the invitation has admitted {invitation.uses} peers already"
         if not problem:
             self._guests[peer_id] = credential, invitation
@@ -110,10 +110,9 @@ class Guests:
             return "the invitation has been revoked"
         return invitation.objection(self._swarm_id, self._clock())
 
-    def _uses(self, invitation: Invitation, but: str) -> int:
-        """How many others came by it."""
-        others = (known for peer_id, (_, known) in self._guests.items() if peer_id != but)
-        return sum(known.key == invitation.key for known in others)
+    def _uses(self, invitation: Invitation) -> int:
+        """How many came by it."""
+        return sum(known.key == invitation.key for _, known in self._guests.values())
 
 
 PRESENT_SECONDS = 10.0
@@ -142,9 +141,7 @@ class Presented:
             ValueError: it is malformed.
         """
         match unpack(data):
-            case [str() as credential, bytes() as digest, bytes() as revoked] if (
-                len(credential) <= TEXT_CHARS_MAX and len(revoked) <= revocations.BYTES_MAX
-            ):
+            case [str() as credential, bytes() as digest, bytes() as revoked]:
                 return cls(credential, digest, revoked)
         raise ValueError("no credential")
 

@@ -128,10 +128,23 @@ async def test_nobody_calls_on_who_is_not_invited(stations) -> None:
             await anext(mine.links_of(str(impostor.p2p.peer_id), []))
         impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
         await impostor.p2p.admission.start()
-        with pytest.raises(CallError, match="is no peer of this swarm"):
+        with pytest.raises(CallError, match="is no peer of this swarm: the invitation is not of"):
             await anext(mine.links_of(str(impostor.p2p.peer_id), []))
         assert me.p2p.refused == {"invitation": 1}
         del theirs
+
+
+async def test_nobody_calls_on_who_was_revoked(stations) -> None:
+    """Though it was admitted when it was called before."""
+    async with stations(2) as [me, other]:
+        own = token()
+        mine, _ = await invited(me), await invited(other, own)
+        await connect(me.p2p, [other.address])
+        await anext(mine.links_of(other.peer_id, []))
+        revoked = revocations.revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id)
+        me.p2p.admission._guests.revoke(revocations.pack(revoked))
+        with pytest.raises(CallError, match="is no peer of this swarm: the invitation has been revoked"):
+            await anext(mine.links_of(other.peer_id, []))
 
 
 def _anybody():
@@ -163,6 +176,7 @@ async def test_a_peer_that_comes_is_told_why_nobody_admits_it(stations) -> None:
         await connect(me.p2p, [one.address, two.address])
         revoked = revocations.revoke([own.invitation.id], ORGANISER, MANIFEST.swarm_id)
         await one.p2p.admission._take(revocations.pack(revoked))
+        assert one.p2p.admission._news.is_set()  # and everybody is told
         peers = [one.peer_id, two.peer_id]
         await me.p2p.admission.introduce(peers)
         with pytest.raises(AdmissionError, match="does not admit this peer: the invitation has been revoked"):

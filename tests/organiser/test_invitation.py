@@ -86,11 +86,23 @@ def test_nobody_extends_an_invitation() -> None:
         ("dupt-bad0", "not a token: most of it is missing"),
         ("dupt-!!", "neither a token"),
         (str(token_of())[:-8], "is to test-"),
+        (str(Token(Ed25519PrivateKey.generate(), token_of().signed)), "not a token: it is damaged"),
         (str(token_of(seconds=-1)), "expired"),
         (str(token_of(swarm_id="other-0123456789ab")), "is to other-0123456789ab, not to"),
         (str(token_of(Ed25519PrivateKey.generate())), "not of the swarm's organiser"),
     ],
-    ids=["none", "nonsense", "empty", "short", "characters", "cut", "expired", "another swarm", "forged"],
+    ids=[
+        "none",
+        "nonsense",
+        "empty",
+        "short",
+        "characters",
+        "cut",
+        "damaged",
+        "expired",
+        "another swarm",
+        "forged",
+    ],
 )
 def test_a_peer_that_is_not_invited_is_told_why(text: str, complaint: str) -> None:
     """Without a token that counts nobody joins; the error has the reason, the remedy and exit code 12."""
@@ -115,10 +127,10 @@ def test_an_invitation_is_named_by_its_id_its_token_or_a_credential() -> None:
             id_in(text)
 
 
-@pytest.mark.parametrize("uses", [0, USES_MAX + 1])
-def test_uses_are_bounded(uses: int) -> None:
-    """Each peer remembers who came, so that even the organiser cannot sign any number."""
-    content = Invitation(bytes(32), uses, 1, SWARM).signed(KEY)[SIGNATURE_BYTES:]
+@pytest.mark.parametrize(("uses", "swarm_id"), [(0, SWARM), (USES_MAX + 1, SWARM), (1, "\x1b[2J"), (1, "")])
+def test_what_an_invitation_says_is_bounded(uses: int, swarm_id: str) -> None:
+    """Each peer remembers who came, and is told to which swarm: even the organiser cannot sign anything."""
+    content = Invitation(bytes(32), uses, 1, swarm_id).signed(KEY)[SIGNATURE_BYTES:]
     with pytest.raises(ValueError, match="not an invitation"):
         Invitation.parse(content)
 

@@ -67,6 +67,9 @@ def test_there_are_only_so_many(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="more than 1024 invitations cannot be revoked"):
         add(path, revoke(ids[-1:], KEY, "swarm"), PUBLIC, "swarm")
     assert load(path, PUBLIC, "swarm") == full
+    path.write_text(path.read_text() + pack(revoke(ids[-1:], KEY, "swarm")).hex())
+    with pytest.raises(ValueError, match="more than 1024 invitations cannot be revoked"):
+        load(path, PUBLIC, "swarm")
 
 
 def test_a_file_keeps_all_that_was_ever_added(tmp_path: Path) -> None:
@@ -84,6 +87,9 @@ def test_a_file_keeps_all_that_was_ever_added(tmp_path: Path) -> None:
         ):
             attempt()
     assert path.read_text() == damaged
+    path.write_text((bytes(STATEMENT_BYTES - len(ONE)) + ONE).hex())
+    with pytest.raises(ValueError, match="line 1 revokes nothing"):
+        load(path, PUBLIC, "swarm", one)
 
 
 def test_a_peer_that_adds_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
