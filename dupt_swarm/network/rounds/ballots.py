@@ -230,7 +230,8 @@ class Ballots:
             return
         if self.stock.lasting or promise.ballot == self.ballot:
             self.stock.note_held(maker, report.held)
-        self._heard_at[maker] = now
+        if self.stock.has_place_for(maker, self._heard_at):
+            self._heard_at[maker] = now
         self._see(maker, promise.ballot, now)
         if promise.ballot != self.ballot or self.coordinator != self.me:
             return
@@ -238,8 +239,10 @@ class Ballots:
         if here.closed is None and self.stock.admits(promise, here.comers) and self._is_shown(report):
             here.comers[maker] = promise
             self.stock.learn([promise.brought])
+        if maker not in self.electorate:
+            return
         found = report.acceptance
-        if maker in self.electorate and found is not None and self._is_of_proposal(found):
+        if found is not None and self._is_of_proposal(found):
             here.acceptances.setdefault(maker, found)
         if report.refuses:
             here.refusing.add(maker)

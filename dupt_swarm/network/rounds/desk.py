@@ -56,7 +56,9 @@ class Desk:
             async with asyncio.timeout(ANSWER_SECONDS):
                 while self._is_old(self._told.get(caller), began):
                     await self.change(HELD_SECONDS)
-        self._told[caller] = answer = self.now
+        answer = self.now
+        if self.round.ballots.stock.has_place_for(caller, self._told):
+            self._told[caller] = answer
         return AnswerMessage.of(answer)
 
     @property

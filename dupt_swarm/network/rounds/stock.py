@@ -32,7 +32,8 @@ class Stock:
         self.held: set[str] = set()
         self.held_by: dict[str, frozenset[str]] = {}
 
-    def _has_place_for(self, peer: str, places: Collection[str]) -> bool:
+    def has_place_for(self, peer: str, places: Collection[str]) -> bool:
+        """Whether to keep something of a peer, beside what is kept of those in ``places``."""
         return peer in self.members or peer in places or len(places) < MAKERS_MAX
 
     def admits(self, promise: Promise, comers: Collection[str]) -> bool:
@@ -48,7 +49,7 @@ class Stock:
     def learn(self, brought: Iterable[Brought | None]) -> None:
         """Somebody brings these: the last one of each maker counts, of the first few."""
         for each in brought:
-            if each is None or not self._has_place_for(each.maker, self._by_maker):
+            if each is None or not self.has_place_for(each.maker, self._by_maker):
                 continue
             ever = self._ever.setdefault(each.maker, set())
             if each.digest in ever or len(ever) < OF_ONE_MAX:
@@ -63,7 +64,7 @@ class Stock:
 
     def note_held(self, peer: str, digests: frozenset[str]) -> None:
         """Another says that it holds these."""
-        if self._has_place_for(peer, self.held_by):
+        if self.has_place_for(peer, self.held_by):
             self.held_by[peer] = digests
 
     def holders(self, brought: Brought) -> list[str]:

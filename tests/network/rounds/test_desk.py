@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ import pytest
 from dupt_swarm.network.rounds import desk
 from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.evidence import Evidence
+from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.signed_words import Words
 from tests.support.members import Members
@@ -44,3 +46,17 @@ async def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch,
         assert not waiting.done()
         await answered(late)
     await waiting
+
+
+async def test_what_strangers_were_told_is_not_kept_without_end() -> None:
+    """Each may be another key, and costs memory; of those who decide it is known, however late they come."""
+    members = Members("abc", strangers="x")
+    here = Desk(members.rounds[members.coordinator(0)], Words("swarm"), Evidence((), lambda *_: None), 1e9)
+    report = members.rounds["x"].report()
+    for number in range(MAKERS_MAX + 100):
+        maker = f"stranger {number}"
+        said = replace(report, promise=replace(report.promise, maker=maker))
+        await here.answer(maker, cast(Any, SimpleNamespace(report=lambda *_, said=said: said)))
+    report = members.rounds[members.coordinator(1)].report()
+    await here.answer(report.promise.maker, cast(Any, SimpleNamespace(report=lambda *_: report)))
+    assert len(here._told) == MAKERS_MAX + 1 and report.promise.maker in here._told

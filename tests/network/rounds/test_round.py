@@ -457,6 +457,7 @@ def test_many_strangers_take_nobodys_place() -> None:
     for number in range(MAKERS_MAX + 1):
         promise = replace(report.promise, maker=f"stranger {number}", brought=brought(f"stranger {number}"))
         first.note(replace(report, promise=promise), 0.0)
+    assert len(first.ballots._heard_at) == MAKERS_MAX
     members.bring("abc")
     members.talk("abc", times=8)
     assert set("abc") <= set(the_link(members, "abc").choice.makers)
