@@ -135,7 +135,8 @@ def test_what_leads_where_ours_leads_is_verified_too(chain) -> None:
             chain.follow([first, wrong])
         assert chain.links == ours
     chosen = choice("ac", weak=True)
-    chain.follow([first, replace(second, choice=chosen, acceptances=(replace(said, choice=chosen.id),))])
+    said = replace(first.acceptances[0], maker="c", choice=chosen.id)
+    chain.follow([replace(first, choice=chosen, acceptances=(said,)), second])
     assert chain.links == ours and chain.between(chain.head, chain.head) == []
 
 

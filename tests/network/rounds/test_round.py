@@ -10,7 +10,7 @@ from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.network.rounds.voice import Pledged, Voice
-from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Proposal
+from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Proposal, coordinator_of
 from tests.support.members import PACE, Members, after
 from tests.support.words import STATE, brought, choice, promise, proposal
 
@@ -412,6 +412,18 @@ def test_only_a_coordinator_is_followed() -> None:
     ballots.hear(other, Answer(1, roll=(promise(other, 1),), closed=True), 5.0)
     ballots.hear(other, Answer(0, roll=(promise(other),), closed=True), 5.0)
     assert (ballots.ballot, ballots.here.roll, ballots.here.heard) == (0, (), 0.0)
+
+
+def test_a_coordinator_that_lies_is_not_followed() -> None:
+    """Nor one that proposes how another state is left."""
+    members, elsewhere = Members("abcde"), "ee" * 32
+    first = members.coordinator(0)
+    ballots = members.rounds[without(first)[0]].ballots
+    promises = tuple(replace(promise(each), state=elsewhere) for each in "abc")
+    maker = coordinator_of(members.electorate, elsewhere, 0)
+    for wrong in (FEW, Proposal(maker, elsewhere, 0, choice("abc"), promises)):
+        ballots.hear(first, Answer(0, proposal=wrong), 0.0)
+        assert ballots.here.proposal is None
 
 
 def test_what_is_judged_too_late_is_not_accepted() -> None:
