@@ -246,6 +246,15 @@ async def test_a_peer_that_is_told_the_link_goes_on_by_it(deciders) -> None:
         assert deciding.follow(link)  # another tells it again
 
 
+async def test_what_leads_elsewhere_here_is_not_taken(deciders) -> None:
+    """Whoever has signed for it, nobody goes on from a state that is not its chain's."""
+    async with deciders(3) as (peers, _):
+        *others, last = coordinator_first(peers)
+        link, session = await left_without(last, others)
+        assert last.deciding.follow(replace(link, after="f" * 64))
+        assert (await session.ended).computed is None
+
+
 async def test_what_cannot_be_computed_is_not_tried_again(deciders) -> None:
     """What the others brought is not to be had any more: the state has to come in another way."""
     async with deciders(3) as (peers, state):
