@@ -113,6 +113,20 @@ def test_a_shared_round_is_the_hand_computation(manifest, state, values) -> None
     assert (after.round, after.swarm_tokens) == (4, 108)
 
 
+def test_newcomers_do_not_have_members_left_out(manifest, state) -> None:
+    """However many bring next to nothing, beside which what members bring is far too large."""
+    form, members = contribution_form(manifest, 100), list(MAKERS)
+    blobs = [
+        form.build(
+            Claim(state.round, state.digest, 10, maker),
+            encode_parts(form.codec, torch.ones(100) if maker in members else torch.full((100,), 1e-3)),
+        )
+        for maker in sorted([*members, *(f"new{number}" for number in range(9))])
+    ]
+    counted = average_of_shared(manifest, state, measured(blobs, form), form, Collected().take)
+    assert set(members) <= set(counted.makers)
+
+
 def test_unsound_contributions_are_left_out(manifest, state, values) -> None:
     """What is not finite, cannot be decoded or is far too large counts for nothing, and for its reason."""
     form = contribution_form(manifest, NUMEL)
