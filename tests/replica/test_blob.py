@@ -82,6 +82,14 @@ def test_an_index_has_few_sections() -> None:
         Index.parse(Index({}, (0,) * 65, ()).data)
 
 
+def test_a_chunk_does_not_fit_into_a_shorter_place(blob: Blob) -> None:
+    """An index may name the hash of a known chunk where it has a shorter one: that stays missing."""
+    *others, _ = blob.index.chunk_sha256
+    assembly = Assembly(Index({}, blob.index.sizes, (*others, others[0])))
+    assembly.reuse(blob)
+    assert assembly.missing == {3}
+
+
 @pytest.mark.parametrize("number", [-1, 4, 1 << 70])
 def test_no_such_chunk(blob: Blob, number: int) -> None:
     """A chunk number out of range is an IndexError, also below zero."""
@@ -128,6 +136,7 @@ def test_index_round_trip(blob: Blob) -> None:
         {"sizes": [40, 16 + 3]},
         {"sizes": [1 << 60, 3]},
         {"sizes": [40, -3]},
+        {"sizes": [40, 3, -3]},
         {"sizes": [40.0, 3]},
         {"sizes": ["40", 3]},
         {"sizes": [float("inf"), 3]},

@@ -113,6 +113,17 @@ def test_a_shared_round_is_the_hand_computation(manifest, state, values) -> None
     assert (after.round, after.swarm_tokens) == (4, 108)
 
 
+def test_a_blob_of_another_size_is_refused(manifest, state, values) -> None:
+    """Before a chunk of it is fetched, however large its header says that it is."""
+    form = contribution_form(manifest, NUMEL)
+    index = blobs_of(form, state, values)[0].index
+    claim = Claim(state.round, state.digest, TOKENS[0], MAKERS[0])
+    form.check(index, claim)
+    for sizes in ((form.size + 1,), (1 << 50,), (form.size, 0), ()):
+        with pytest.raises(ValueError, match="not what its digest was given for"):
+            form.check(replace(index, sizes=sizes), claim)
+
+
 def test_newcomers_do_not_have_members_left_out(manifest, state) -> None:
     """However many bring next to nothing, beside which what members bring is far too large."""
     form, members = contribution_form(manifest, 100), list(MAKERS)
