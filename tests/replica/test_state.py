@@ -152,9 +152,12 @@ def test_other_model_is_refused(state, layout, names, message) -> None:
     ],
 )
 def test_hostile_header_is_refused(state, changes, message) -> None:
-    """Headers with other kinds or impossible numbers are refused."""
+    """Headers with other kinds or impossible numbers are refused, before anything is fetched."""
+    blob = with_header(state, **changes)
     with pytest.raises(ValueError, match=message):
-        ReplicaState.from_blob(with_header(state, **changes), state.layout, ["velocity"])
+        check_header(blob.index, state.layout, ["velocity"])
+    with pytest.raises(ValueError, match=message):
+        ReplicaState.from_blob(blob, state.layout, ["velocity"])
 
 
 def test_sections_of_another_size_are_refused(state) -> None:
