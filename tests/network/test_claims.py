@@ -245,6 +245,32 @@ async def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
         assert (mine.store.name.digest, word) == (now.digest, "as its organiser attests")
 
 
+async def test_where_the_organisers_word_helps_no_more_others_are_believed_later(
+    stations, make_manifest, make_peers, monkeypatch
+) -> None:
+    """Those that it has named differ, and nobody has the state that it has named."""
+    key = Ed25519PrivateKey.generate()
+    manifest = make_manifest(
+        outer={"optimizer": "nesterov", "momentum": 0.9, "learning_rate": 0.7},
+        admission={"kind": "open", "organiser": public_hex(key)},
+    )
+    now, lie = state_of(3), state_of(9)
+    monkeypatch.setattr(entry, "STATE_SECONDS", 0.5)
+    async with stations(4, manifest) as started:
+        mine, *others = await make_peers(started, manifest)
+        for peer, state in zip(others, (now, lie, lie), strict=True):
+            await peer.hold(state)
+        voters = sorted(each.member.peer_id for each in others[:2])
+        said = Attestation(manifest.swarm_id, 2, NOWHERE, tuple(voters)).signed(key)
+        handshake = Handshake({others[2].member.peer_id: hello(lie.digest, attestation=said)}, manifest)
+        with pytest.raises(NodeError, match="could not be fetched"):
+            await find_state(mine.store, mine.member, handshake)
+        monkeypatch.setattr(entry, "STATE_SECONDS", 60.0)
+        monkeypatch.setattr(entry, "ATTESTED_SECONDS", 0.0)
+        _, word = await find_state(mine.store, mine.member, handshake)
+        assert word == "as the initial peer says"
+
+
 async def test_a_peer_that_pulls_believes_no_single_claim(stations, manifest, make_peers) -> None:
     """Where no initial peer tells what it has, only what half of the oracles have is taken away."""
     honest, lie = state_of(2), state_of(9)
