@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.joining import entry
-from dupt_swarm.network.joining.entry import find_state, get_first_state
+from dupt_swarm.network.joining.entry import find_state, get_first_state, newest_attestation
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.attendance import CLAIMS_MAX
 from dupt_swarm.network.members.identity import load_identity
@@ -243,6 +243,17 @@ async def test_a_joiner_trusts_the_organiser_before_the_peers_that_it_was_given(
         handshake = Handshake({others[2].member.peer_id: liar}, manifest)
         word = await get_first_state(mine.store, mine.member, handshake, None, None)
         assert (mine.store.name.digest, word) == (now.digest, "as its organiser attests")
+
+
+def test_what_the_organiser_has_said_last_counts(make_manifest) -> None:
+    """Of what the initial peers pass on; what another has signed is nothing."""
+    key, other = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    manifest = make_manifest(admission={"kind": "open", "organiser": public_hex(key)})
+    said = [Attestation(manifest.swarm_id, round, NOWHERE, ()) for round in (2, 7, 4, 9)]
+    texts = [each.signed(key if each.round < 9 else other) for each in said]
+    hellos = {text[:8]: hello(attestation=text) for text in texts}
+    assert newest_attestation(Handshake(hellos, manifest)) == (said[1], texts[1])
+    assert newest_attestation(Handshake({"a": hello()}, manifest)) is None
 
 
 async def test_where_the_organisers_word_helps_no_more_others_are_believed_later(

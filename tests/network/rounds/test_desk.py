@@ -12,9 +12,10 @@ from dupt_swarm.network.rounds import desk
 from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.evidence import Evidence
 from dupt_swarm.network.rounds.stock import MAKERS_MAX
-from dupt_swarm.replica.link import Brought
+from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.signed_words import Words
 from tests.support.members import Members
+from tests.support.words import brought, choice, promise, proposal
 
 NEVER = 600.0  # seconds
 
@@ -25,8 +26,8 @@ async def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(desk, "ANSWER_SECONDS", NEVER)
     monkeypatch.setattr(desk, "HELD_SECONDS", 0.1 if soon else NEVER)
     members = Members("abc")
-    brought = {name: Brought(name, hashlib.sha256(name.encode()).hexdigest(), 10) for name in "abc"}
-    for name, each in brought.items():
+    said = {name: Brought(name, hashlib.sha256(name.encode()).hexdigest(), 10) for name in "abc"}
+    for name, each in said.items():
         members.rounds[name].bring(each, 0.0)
     coordinator = members.coordinator(0)
     other, late = sorted({*"abc"} - {coordinator})
@@ -39,7 +40,7 @@ async def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch,
 
     await answered(other)
     waiting = asyncio.create_task(answered(other))
-    round.hold(brought[other].digest)
+    round.hold(said[other].digest)
     here.tell()
     if not soon:
         await asyncio.wait([waiting], timeout=0.3)
@@ -60,3 +61,14 @@ async def test_what_strangers_were_told_is_not_kept_without_end() -> None:
     report = members.rounds[members.coordinator(1)].report()
     await here.answer(report.promise.maker, cast(Any, SimpleNamespace(report=lambda *_: report)))
     assert len(here._told) == MAKERS_MAX + 1 and report.promise.maker in here._told
+
+
+def test_no_contribution_stands_for_more_than_it_can() -> None:
+    """Neither one that is brought nor one that is proposed, whoever says so."""
+    members = Members("abcde")
+    here = Desk(members.rounds["a"], Words("swarm"), Evidence("abcde", lambda *_: None), weight_max=10)
+    here.note([promise("a"), proposal([], choice("ab"))])
+    heavy = brought("a", 11)
+    for word in (replace(promise("a"), brought=heavy), proposal([], Choice((heavy,)))):
+        with pytest.raises(ValueError, match="stands for more than it can"):
+            here.note([word])

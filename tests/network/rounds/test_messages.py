@@ -111,6 +111,9 @@ def test_what_was_pledged_is_kept(talking, tmp_path) -> None:
         pledges.keep(f"{state}" * 64, kept)
     again = Pledges(path)
     assert again.of("0" * 64, Words(SWARM)) is None
+    for state in (1, 5):  # those of which something was signed last
+        again.keep(f"{state}" * 64, kept)
+    assert [again.of(f"{state}" * 64, Words(SWARM)) is None for state in (1, 2, 3)] == [False, True, False]
     found = again.of("4" * 64, Words(SWARM))
     assert found is not None and found.basis is not None
     assert found == kept and found.basis.promises == kept.basis.promises
