@@ -12,7 +12,7 @@ from dupt_swarm.network.rounds.reports import Pace, Report
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.rounds.voice import Pledged, Voice
 from dupt_swarm.replica.electorate import Electorate
-from dupt_swarm.replica.link import Brought, Promise
+from dupt_swarm.replica.link import Acceptance, Brought, Promise
 from dupt_swarm.replica.signed_words import Words
 from tests.support.signed_records import fresh_keys, id_of
 
@@ -99,6 +99,22 @@ def test_words_of_others_are_not_believed(talking) -> None:
     answer = next(each for each in talking.sent if isinstance(each, AnswerMessage) and each.link)
     with pytest.raises(ValueError, match="another state"):
         answer.answer(words, AFTER)
+    theirs = next(
+        each.acceptance
+        for each in reports
+        if each.acceptance and words.read_all([each.acceptance], Acceptance)[0].maker != maker
+    )
+    with pytest.raises(ValueError, match="somebody else"):
+        last.model_copy(update={"acceptance": theirs}).report(words, maker)
+
+
+def test_all_that_is_said_is_evidence(talking) -> None:
+    """Also what was signed for a link, and what was proposed."""
+    answers = [each for each in talking.sent if isinstance(each, AnswerMessage)]
+    [linking] = [each.answer(Words(SWARM), STATE) for each in answers if each.link][:1]
+    assert linking.link is not None and {*linking.link.words} <= {*said_in(linking)}
+    [proposing] = [each.answer(Words(SWARM), STATE) for each in answers if each.proposal][:1]
+    assert proposing.proposal is not None and proposing.proposal in said_in(proposing)
 
 
 def test_what_was_pledged_is_kept(talking, tmp_path) -> None:
