@@ -11,7 +11,8 @@ import torch
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.rounds.session import Ended
-from dupt_swarm.network.rounds.share import _Fetching
+from dupt_swarm.network.rounds.share import SHELF_ROUNDS, RoundShelf, _Fetching
+from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought
@@ -206,3 +207,12 @@ async def test_what_is_not_what_its_maker_has_signed_for_is_left_out(
         [link] = {each.link for each in ended}
         assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
         assert {state_of(each).digest for each in ended} == {link.after}
+
+
+def test_a_shelf_has_the_last_rounds() -> None:
+    """Contributions of earlier ones take no memory any more."""
+    shelf, blobs = RoundShelf(), [Blob.build({}, [bytes([number])]) for number in range(SHELF_ROUNDS + 1)]
+    for number, blob in enumerate(blobs):
+        shelf.add(f"{number}" * 64, blob)
+    assert shelf.blobs == blobs[1:]
+    assert [shelf.get(blob.digest) for blob in blobs] == [None, *blobs[1:]]
