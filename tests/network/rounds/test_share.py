@@ -121,6 +121,9 @@ def test_strangers_take_few_places() -> None:
     found.under_way.add("a1")
     assert found.rarest(members=True) is None
     assert found.rarest(members=False) in wanted[1:]
+    found.failures.update(["x1", "y1"])
+    for _ in range(30):  # what could not be had comes last
+        assert found.rarest(members=False) == wanted[3]
     assert fetching(Electorate()).rarest(members=True) in wanted
 
 
