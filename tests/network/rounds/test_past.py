@@ -247,6 +247,19 @@ async def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
             )
 
 
+async def test_a_past_that_leads_elsewhere(kept) -> None:
+    """It is not begun with, and no link is taken beyond the round of our state: liars have any number."""
+    words, ours = Words(kept.manifest.swarm_id), kept.states[JOINED]
+    history = History(ours, words)
+    with pytest.raises(ValueError, match="does not lead to our chain"):
+        await history.begin(kept.chain())
+    assert history.chain.links == [] and history.chain.begins == JOINED
+    chain = Chain(kept.states[0].digest, kept.states[0].electorate)
+    with pytest.raises(ValueError, match="go on after the round of the state"):
+        past._follow(chain, list(map(LinkRecord.of, kept.links)), words, "f" * 64, JOINED)
+    assert chain.links == kept.links[:JOINED]
+
+
 def test_which_peer_is_asked_first(make_peer) -> None:
     """Those who decide, and then first peers: they were there from the beginning."""
     peers = [make_peer("a"), make_peer("b", role="bootstrap"), make_peer("c"), make_peer("d")]
