@@ -18,12 +18,13 @@ from dupt_swarm.network.rounds.follow import FIRST_SECONDS, LONGEST_SECONDS, Fol
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states import exchange
+from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.states.replaying import Replaying, RoundLog
+from dupt_swarm.network.states.replaying import Refuted, Replaying, RoundLog, fetch_inputs
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed
 from dupt_swarm.node.record import RecordUpdate
-from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import LinkRecord, Words
@@ -371,6 +372,36 @@ async def test_a_state_that_is_not_to_be_had(kept, peers_at, clock, caplog) -> N
         clock.now += FIRST_SECONDS
         await mine.look()
         assert mine.moved == [kept.states[-1].digest]
+
+
+@dataclass
+class Giving:
+    """Gives what went into rounds; of the blobs ``huge``, an index that says so."""
+
+    blobs: dict[str, Blob]
+    huge: bool = False
+
+    async def fetch_index(self, digest: str, _: object) -> Index:
+        index = self.blobs[digest].index
+        return replace(index, sizes=(1 << 50,)) if self.huge else index
+
+    async def fetch(self, assembly: Any, *_: object) -> Blob:
+        assert not self.huge
+        return self.blobs[assembly.index.digest]
+
+
+async def test_a_link_that_lies_is_refuted(kept) -> None:
+    """By what went into it, whoever has signed it: the state that it names is not even fetched."""
+    before, link, donors = kept.states[0], kept.links[0], always([])
+    giving: Any = Giving(dict(kept.blobs))
+    replaying = Replaying(kept.manifest, giving, RoundLog(10, 1 << 24), torch.empty, always=True)
+    state = await replaying.replay(before, [link], donors)
+    assert state is not None and state.digest == link.after
+    with pytest.raises(Refuted, match="does not lead to the state of its link"):
+        await replaying.replay(before, [replace(link, after=NOWHERE)], donors)
+    giving.huge = True
+    with pytest.raises(ValueError, match="not what its digest was given for"):
+        await fetch_inputs(kept.manifest, giving, link, before, donors)
 
 
 async def test_those_whose_word_counts_are_asked_first(kept, peers_at) -> None:
