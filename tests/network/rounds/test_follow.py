@@ -32,6 +32,7 @@ from dupt_swarm.replica.state import ReplicaState
 from tests.support.clock import Clock
 from tests.support.hello import hello
 from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.words import FIVE, STATE, choice, link
 
 NOWHERE = "f" * 64
 ROUNDS = 4
@@ -691,3 +692,15 @@ async def test_what_is_remembered_of_those_asked_is_bounded(kept, peers_at, cloc
             following._pauses.note(f"liar{number}", clock.now, useful=False)
             clock.now += 1.0
         assert len(following._pauses) <= FIRST_SECONDS + LONGEST_SECONDS + 1
+
+
+def test_when_those_who_decide_may_have_left_our_state() -> None:
+    """Not while a quorum is seen there; and nobody goes with strangers while one lives that knows it."""
+
+    def may(living: str, makers: str) -> bool:
+        peers = [SimpleNamespace(peer_id=each, record=SimpleNamespace(state_digest=STATE)) for each in living]
+        chain = SimpleNamespace(electorate=FIVE)
+        following: Any = SimpleNamespace(history=SimpleNamespace(chain=chain), _living=peers)
+        return Following._may_be_left(following, link(makers, choice(makers, weak=True)))
+
+    assert [may("abc", "d"), may("ab", "d"), may("a", "xyz"), may("", "xyz")] == [False, True, False, True]
