@@ -15,7 +15,7 @@ from torch import Tensor
 from dupt_swarm.checkpoint import REPLICA_FILE, newest_whole
 from dupt_swarm.discovery import check_some, discover, invited
 from dupt_swarm.disk.folders import SwarmFolder, default_state_dir
-from dupt_swarm.errors import CheckpointError, ManifestError, NodeError
+from dupt_swarm.errors import CheckpointError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.commands import Attest, CancelRound, EndRound, ReadVoters, Save
 from dupt_swarm.node.messages import (
@@ -326,6 +326,7 @@ def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Te
     """Write a checkpoint of round 0.
 
     Raises:
+        UsageError: there are no parameters.
         ManifestError: the manifest names another state.
         CheckpointError: later rounds are lost, as their checkpoints are damaged.
     """
@@ -335,7 +336,10 @@ def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Te
             f"{', '.join(path.name for path in folder.damaged)} to begin again at round 0",
             setting="initial_peers",
         )
-    first = first_state(manifest, list(parameters))
+    own = list(parameters)
+    if not own:
+        raise UsageError("a new swarm needs a model: give its parameters (an iterator gives them only once)")
+    first = first_state(manifest, own)
     if manifest.initial_digest not in ("", first.digest):
         raise ManifestError(
             f"`initial_digest` is {manifest.initial_digest[:12]}… in the manifest, but the state "

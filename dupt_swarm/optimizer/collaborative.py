@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from dupt_swarm.errors import CheckpointError, ManifestError
+from dupt_swarm.errors import CheckpointError, ManifestError, UsageError
 from dupt_swarm.learning.device import free_memory
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies import Strategy, build_strategy
@@ -79,9 +79,12 @@ class CollaborativeOptimizer(optim.Optimizer):
             offload: have the inner optimizer's moments in the main memory, and not on a GPU.
 
         Raises:
+            UsageError: they are groups, or have names.
             ManifestError: they do not have the shapes of the swarm's parameters.
         """
         own = list(parameters)
+        if not all(isinstance(each, Tensor) for each in own):
+            raise UsageError("all parameters are alike here: give model.parameters(), no groups and no names")
         if layout_of(own) != swarm.layout:
             raise ManifestError(
                 "the model's parameters do not have the shapes of the swarm's; "

@@ -7,6 +7,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.errors import UsageError
+
+
+def check_apart(out: Path | None, file: Path) -> None:
+    """What is written shall not take the place of what is read.
+
+    Raises:
+        UsageError: both are one file.
+    """
+    if out is not None and out.resolve() == file.resolve():
+        raise UsageError(f"{out}: what it is to be made from would be lost; give another file", setting="out")
 
 
 def write_lines(lines: Iterable[str], out: Path | None) -> None:

@@ -16,7 +16,7 @@ from dupt_swarm.command_line.paths import UserPath
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from peers import options
-from peers.model.lines import write_lines
+from peers.model.lines import check_apart, write_lines
 from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def command(
     """
     if out is not None and out.suffix not in FORMATS:
         raise UsageError(f"{out}: unknown format; let its name end in {' or '.join(FORMATS)}", setting="out")
+    check_apart(out, file)
     from dupt_swarm.learning.answers import build_answer
     from dupt_swarm.learning.device import choose_device
     from dupt_swarm.learning.labelled.load import load_examples

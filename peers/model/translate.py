@@ -19,7 +19,7 @@ from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.generation.overlap import overlap, require_overlap
 from dupt_swarm.learning.labelled.files import LabelledFiles, is_table
 from peers import options
-from peers.model.lines import write_lines
+from peers.model.lines import check_apart, write_lines
 from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def command(
     from dupt_swarm.learning.threads import Threads
     from dupt_swarm.models.saved_model import load_model
 
+    check_apart(out, file)
     if scored:
         require_overlap()
     search = options.pick(BeamSearch, chosen)

@@ -106,6 +106,8 @@ def test_a_first_peer_begins_with_no_other_weights(tmp_path: Path) -> None:
     tokenizer = base.tokenizer.to_bytes()
     with pytest.raises(ManifestError, match=r"`initial_digest` is .* but the state to begin with has"):
         Swarm.create(manifest, tokenizer, wrong, tmp_path / "state", settings("bootstrap"))
+    with pytest.raises(UsageError, match="a new swarm needs a model: give its parameters"):
+        Swarm.create(manifest, tokenizer, iter([]), tmp_path / "state", settings("bootstrap"))
     assert not list(tmp_path.glob("state/*/checkpoint-*"))
     right = state.parameters
     with Swarm.create(manifest, tokenizer, right, str(tmp_path / "state"), settings("bootstrap")) as swarm:

@@ -2,11 +2,13 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from dupt_swarm import GPT, CollaborativeOptimizer, Swarm, block_matrices
+from dupt_swarm.errors import UsageError
 from tests.support.tiny import settings, tiny_manifest
 
 TOKENIZER = b"not used by these tests"
@@ -25,6 +27,10 @@ def test_the_first_rounds_of_a_swarm_are_short(tmp_path: Path) -> None:
     begin = [parameter.detach().clone() for parameter in model.parameters()]
     first = Swarm.create(manifest, TOKENIZER, begin, tmp_path / "first", settings("bootstrap"))
     with first, Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm:
+        wrongs: list[Any] = [[{"params": model.parameters()}], model.named_parameters()]
+        for wrong in wrongs:
+            with pytest.raises(UsageError, match=r"give model\.parameters\(\), no groups and no names"):
+                CollaborativeOptimizer(wrong, swarm)
         optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
         rounds = []
         for step in range(11):

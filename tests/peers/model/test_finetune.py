@@ -103,5 +103,6 @@ def test_errors_name_the_option(folder: Path) -> None:
     assert "(--column)" in unnamed.stderr
     untaught = dupt_model("predict", str(folder / "base"), str(folder / "valid.csv"))
     assert untaught.returncode == 2 and "`dupt-model finetune` teaches it one" in untaught.stderr
-    other = dupt_model("predict", str(folder / "base"), str(folder / "valid.csv"), "--out", "a.txt")
-    assert other.returncode == 2 and "(--out)" in other.stderr
+    for out in ("a.txt", str(folder / "valid.csv")):
+        other = dupt_model("predict", str(folder / "base"), str(folder / "valid.csv"), "--out", out)
+        assert other.returncode == 2 and "(--out)" in other.stderr

@@ -74,10 +74,12 @@ def test_a_table_is_scored(saved: SavedModel, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_is_said(saved: SavedModel, tmp_path: Path) -> None:
-    """Lines have no targets and no columns; no UTF-8; no beams."""
+    """Lines have no targets and no columns; no UTF-8; no beams; nothing takes the place of what is read."""
     (tmp_path / "texts.txt").write_bytes(b"\xff\xfe")
     texts = tmp_path / "texts.txt"
     assert "not UTF-8" in run("translate", saved.folder, texts).stderr
+    over = run("translate", saved.folder, texts, "--out", tmp_path / "." / texts.name)
+    assert over.exit_code == 2 and "would be lost; give another file (--out)" in over.stderr
     assert "this is lines of text" in run("translate", saved.folder, texts, "--score").stderr
     assert "use at least 1 (--beams)" in run("translate", saved.folder, texts, "--beams", "0").stderr
     table = write_lines(tmp_path / "pairs.jsonl", [{"target": "a"}])
