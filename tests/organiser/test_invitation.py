@@ -127,7 +127,11 @@ def test_an_invitation_is_named_by_its_id_its_token_or_a_credential() -> None:
             id_in(text)
 
 
-@pytest.mark.parametrize(("uses", "swarm_id"), [(0, SWARM), (USES_MAX + 1, SWARM), (1, "\x1b[2J"), (1, "")])
+@pytest.mark.parametrize(
+    ("uses", "swarm_id"),
+    [(0, SWARM), (USES_MAX + 1, SWARM), (1, "\x1b[2J"), (1, "")],
+    ids=["none", "many", "no text", "no swarm"],  # SWARM differs in each process
+)
 def test_what_an_invitation_says_is_bounded(uses: int, swarm_id: str) -> None:
     """Each peer remembers who came, and is told to which swarm: even the organiser cannot sign anything."""
     content = Invitation(bytes(32), uses, 1, swarm_id).signed(KEY)[SIGNATURE_BYTES:]
