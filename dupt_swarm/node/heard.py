@@ -89,6 +89,12 @@ class Hearing:
         with self._lock:
             self.heard = replace(self.heard, **changes)
 
+    def judged(self, digest: str) -> None:
+        """The candidate with this digest is not to be judged again; another may have come meanwhile."""
+        with self._lock:
+            if self.heard.candidate is not None and self.heard.candidate.digest == digest:
+                self.heard = replace(self.heard, candidate=None)
+
     def hear(self, event: object) -> None:
         """Runs in a thread of the node's link."""
         with self._lock:

@@ -167,7 +167,7 @@ class Node:
 
     def judge(self, digest: str, *, accepted: bool) -> None:
         """Whether to vote for the candidate with this digest; does not wait."""
-        self.hearing.put(candidate=None)
+        self.hearing.judged(digest)
         self._link.submit(Judge(digest, accepted))
 
     def adopt(self, state: StateName) -> Adopted:

@@ -225,3 +225,11 @@ def test_what_was_heard_of_a_round_is_not_told_of_the_next(node: Node) -> None:
     node.hearing.hear(Candidate("b" * 64, 4))
     node.judge("b" * 64, accepted=True)
     assert node.hearing.heard.candidate is None, "it is judged once"
+
+
+def test_a_candidate_that_comes_while_another_is_judged(node: Node) -> None:
+    """It is there to be judged next: its node waits for an answer about this one."""
+    node.hearing.hear(Candidate("a" * 64, 3))
+    node.hearing.hear(Candidate("b" * 64, 4))  # the node has waited long enough
+    node.judge("a" * 64, accepted=True)
+    assert node.hearing.heard.candidate == Candidate("b" * 64, 4)
