@@ -75,8 +75,8 @@ class Node:
         """
         self.hearing = Hearing(on_download)
         self.restarts: Counter[str] = Counter()
-        self._published, self._publishing = RecordUpdate(), threading.Lock()
-        self._wanted = WantOffered(())
+        self._published, self._wanted = RecordUpdate(), WantOffered(())
+        self._remembering = threading.Lock()  # what the next process is told, too: the two above
         self._log: Path | None = None
         self._membership: tuple[NodeSettings, Joined] | None = None
         self._closing = threading.Event()
@@ -142,14 +142,16 @@ class Node:
 
     def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
         """Change our record; does not wait. ``now``: the others should learn of it at once."""
-        with self._publishing:
+        with self._remembering:
             self._published |= update
         self._link.submit(Publish(update, now))
 
     def want_offered(self, files: Sequence[OfferedName]) -> None:
         """Have these files fetched, and no others any more; does not wait."""
-        self._wanted = WantOffered(tuple(files))
-        self._link.submit(self._wanted)
+        wanted = WantOffered(tuple(files))
+        with self._remembering:
+            self._wanted = wanted
+        self._link.submit(wanted)
 
     def average(self, order: EndRound) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory."""
@@ -234,10 +236,10 @@ class Node:
                 same_ports = same_ports and "host_maddrs" not in getattr(error, "settings", ())
                 continue
             self._link = link
-            link.submit(self._wanted)
             # The last process may have progressed further than it could report; adopting will show.
             self.hearing.put(catching_up=CatchingUp(fetching=False, newer=joined.state))
-            with self._publishing:  # who has published until now may have told the last process
+            with self._remembering:  # who has said something until now may have told the last process
+                link.submit(self._wanted)
                 link.submit(Publish(self._published, now=True))
             return
 

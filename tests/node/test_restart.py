@@ -213,6 +213,27 @@ def test_a_node_that_takes_the_place_of_another_wants_the_same(node: Node) -> No
     ]
 
 
+def test_what_is_wanted_while_a_node_is_replaced(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one is told of it last, and not of what was wanted before."""
+    files = [OfferedName("a" * 64, 10), OfferedName("b" * 64, 20)]
+    submit = Line.submit
+    wanting = threading.Thread(target=node.want_offered, args=([files[1]],))
+
+    def told(line: Line, command: Command[Any]) -> Future[Any]:
+        if command == WantOffered((files[0],)):
+            wanting.start()
+            wanting.join(0.2)
+        return submit(line, command)
+
+    node.want_offered([files[0]])
+    monkeypatch.setattr(Line, "submit", told)
+    Line.made[0].ill = "exited"
+    wait_until(lambda: line_of(node) is Line.made[-1] and wanting.ident is not None)
+    wanting.join()
+    wanted = [each for each in Line.made[1].commands if isinstance(each, WantOffered)]
+    assert wanted == [WantOffered((files[0],)), WantOffered((files[1],))]
+
+
 def test_what_was_heard_of_a_round_is_not_told_of_the_next(node: Node) -> None:
     """A round that is lost had the group that was heard of since it began; none: it was this peer's alone."""
     order = EndRound(StateName(0, 0, ""), 10, 64)
