@@ -146,7 +146,8 @@ class Oracle:
 
         An oracle that is paused and has nothing to contribute ends at once.
         """
-        self._finish_above = self._optimizer.contributed_tokens
+        if self._finish_above is None:  # else what has counted since the first time is enough
+            self._finish_above = self._optimizer.contributed_tokens
         self._commands.give(Command.FINISH)
 
     def run(self, report: Callable[[Status], None]) -> None:

@@ -241,6 +241,22 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("nothing_left")
+def test_an_oracle_that_is_told_twice_to_finish(tmp_path: Path, corpus: Path) -> None:
+    """The second time, after its last round has ended and before it has left, does not cost another round."""
+    manifest, tokenizer = swarm_files(corpus)
+    parameters = list(GPT(manifest.model).parameters())
+    with (
+        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
+    ):
+        oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, rounds=3))
+        oracle.held_out.measure_if_due = oracle.finish  # type: ignore[method-assign]
+        oracle.finish()
+        oracle.run(lambda _: None)
+        assert oracle.status().rounds_done == 1
+
+
+@pytest.mark.usefixtures("nothing_left")
 def test_an_oracle_leaves_the_machine_to_others(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
