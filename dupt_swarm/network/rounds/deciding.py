@@ -258,7 +258,8 @@ class Deciding:
             ValueError: the contribution does not have the size that it should.
         """
         session = self.present
-        assert session is not None
+        if session is None:  # that came between the call and this
+            raise asyncio.CancelledError
         before = session.before
         claim = Claim(before.round, before.digest, tokens, self._context.me)
         session.bring(await self._context.exchange.prepare(contribution, claim))

@@ -367,3 +367,18 @@ async def test_a_round_that_the_others_have_ended(alone) -> None:
         result = await node.end(torch.ones(NUMEL))
         assert (result.state, result.reason) == (None, "behind")
         assert node.participant.tally.told.failures == ()
+
+
+async def test_a_state_that_is_left_as_its_round_begins(alone, caplog) -> None:
+    """Another way to the next one was found at that moment: the round fails as one that came too late."""
+    async with alone() as node:
+        newer = node.store.current
+
+        def found() -> None:
+            node.store.newer = newer
+            node.deciding.rest()
+
+        node.alone.update = lambda *_, **__: asyncio.get_running_loop().call_soon(found)
+        result = await node.end(torch.ones(NUMEL))
+        assert (result.state, result.reason) == (None, "timeout")
+        assert not [each for each in caplog.records if each.exc_info]
