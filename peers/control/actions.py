@@ -35,7 +35,7 @@ class PeerControl:
 
     def __init__(self, swarm: Swarm, role: Role, name: str) -> None:
         self.oracle: Oracle | None = None
-        self._role = role
+        self._role, self._stops = role, False
         self._about = {
             "role": role,
             "name": name,
@@ -89,6 +89,8 @@ class PeerControl:
 
     def _stop(self) -> Mapping[str, Any]:
         # As an operator would: one way to end, and it works while the peer is still starting.
-        # A moment later, so that the answer is out before.
-        threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        # A moment later, so that the answer is out before. Once: a second signal would end it at once.
+        if not self._stops:
+            self._stops = True
+            threading.Timer(STOP_SECONDS, os.kill, (os.getpid(), signal.SIGTERM)).start()
         return {"message": "stops" if self._role == "evaluator" else "stops, with a checkpoint"}

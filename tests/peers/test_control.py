@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +18,7 @@ from click.testing import CliRunner
 
 from dupt_swarm.errors import DuptError, UsageError
 from peers.cli import main
+from peers.control import actions
 from peers.control.actions import PeerControl
 from peers.control.client import SILENCE_SECONDS_MAX, ask, find_peer, is_healthy
 from peers.control.socket import SOCKET, serve_control
@@ -52,14 +55,18 @@ def peers(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
+def control_of_an_oracle() -> PeerControl:
+    swarm: Any = SimpleNamespace(
+        manifest=SimpleNamespace(swarm_id="a-0"), peer_id="", state=SimpleNamespace(round=0)
+    )
+    return PeerControl(swarm, "oracle", "")
+
+
 @pytest.mark.parametrize("leaving", [False, True])
 def test_an_oracle_about_to_leave_is_neither_paused_nor_resumed(tmp_path: Path, leaving: bool) -> None:
     """It trains until it leaves, whatever it is told: the answer says so, and how to end it at once."""
     told: list[str] = []
-    swarm: Any = SimpleNamespace(
-        manifest=SimpleNamespace(swarm_id="a-0"), peer_id="", state=SimpleNamespace(round=0)
-    )
-    control = PeerControl(swarm, "oracle", "")
+    control = control_of_an_oracle()
     commands = {name: partial(told.append, name) for name in ("pause", "resume", "finish")}
     oracle: Any = SimpleNamespace(leaving=leaving, **commands)
     control.oracle = oracle
@@ -68,6 +75,19 @@ def test_an_oracle_about_to_leave_is_neither_paused_nor_resumed(tmp_path: Path, 
     assert [command for command, answer in answers.items() if answer["ok"]] == told
     assert told == (["finish"] if leaving else [*commands])
     assert not leaving or "`dupt-peer stop` ends it now" in answers["pause"]["error"]
+
+
+def test_a_peer_that_is_told_twice_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets one signal: a second one would end it while it saves, without the promised checkpoint."""
+    signals: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda _, number: signals.append(number))
+    monkeypatch.setattr(actions, "STOP_SECONDS", 0.0)
+    with serve_control(tmp_path, control_of_an_oracle().actions):
+        answers = [ask(tmp_path, "stop") for _ in range(2)]
+    for timer in [each for each in threading.enumerate() if isinstance(each, threading.Timer)]:
+        timer.join()
+    assert answers == 2 * [{"ok": True, "message": "stops, with a checkpoint"}]
+    assert signals == [signal.SIGTERM]
 
 
 def test_commands_are_answered_as_long_as_the_block_runs(tmp_path: Path) -> None:
