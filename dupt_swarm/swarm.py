@@ -40,6 +40,7 @@ from dupt_swarm.settings import NodeSettings
 INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
 FIRST_PEER_SECONDS = 60.0  # for so long after its last record is it thought to be there still
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
+READING_SECONDS = 2.0  # for what has come while this process was suspended
 
 
 class Swarm:
@@ -369,7 +370,7 @@ class Averaging:
         A node that died is a round that failed, and so is one that does not answer, which is replaced.
         """
         try:
-            result = self._future.result(self._seconds_left)
+            result = self._future.result(max(READING_SECONDS, self._seconds_left))
         except NodeError:
             result = self._node.lost_round(self._tokens)
         except TimeoutError:
