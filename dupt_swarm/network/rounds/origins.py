@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class Origins:
         """Those in ``folder``, which need not exist; None: none are kept."""
         self._folder = folder
         self._writing: set[asyncio.Future[None]] = set()
+        self._in_turn = threading.Lock()  # two in a row have one state in common, and so one file
 
     def keep(self, *states: ReplicaState) -> None:
         """A branch begins at these ``states``. The files are written beside what goes on."""
@@ -70,14 +72,16 @@ class Origins:
 
     def _write(self, folder: Path, states: Sequence[ReplicaState]) -> None:
         """Write the anchors of these states, and remove the oldest of those before."""
-        try:
-            folder.mkdir(exist_ok=True)
-            written = [folder / f"{state.round:08d}-{state.digest}.safetensors" for state in states]
-            for state, path in zip(states, written, strict=True):
-                save_anchor(state.anchor, path)
-            # The machine's clock may have been set back: these are the last ones in any case.
-            before = set(folder.glob("*.safetensors")).difference(written)
-            for old in sorted(before, key=lambda each: each.stat().st_mtime_ns)[: len(written) - KEPT_MAX]:
-                old.unlink()
-        except (CheckpointError, OSError) as error:
-            logger.warning("what is learnt now may be lost where branches meet: %s", error)
+        written = [folder / f"{state.round:08d}-{state.digest}.safetensors" for state in states]
+        with self._in_turn:
+            try:
+                folder.mkdir(exist_ok=True)
+                for state, path in zip(states, written, strict=True):
+                    save_anchor(state.anchor, path)
+                # The machine's clock may have been set back: these are the last ones in any case.
+                before = set(folder.glob("*.safetensors")).difference(written)
+                oldest_first = sorted(before, key=lambda each: each.stat().st_mtime_ns)
+                for old in oldest_first[: len(written) - KEPT_MAX]:
+                    old.unlink()
+            except (CheckpointError, OSError) as error:
+                logger.warning("what is learnt now may be lost where branches meet: %s", error)

@@ -3,15 +3,19 @@
 import asyncio
 import logging
 import os
+import time
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.network.rounds.origins import KEPT_MAX, Origins
 from dupt_swarm.node.messages import Lost
+from dupt_swarm.replica import storage
 from dupt_swarm.replica.link import Acceptance, Brought, Choice, Link
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_anchor
@@ -57,6 +61,28 @@ def test_the_last_ones_are_kept_though_the_clock_was_set_back(tmp_path: Path) ->
     asyncio.run(keep_both())
     assert all(origins.find(each.digest) for each in states[KEPT_MAX:])
     assert len(list(tmp_path.iterdir())) == KEPT_MAX
+
+
+def test_two_rounds_in_a_row_on_a_slow_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The state between them is kept with both, and they do not get in each other's way."""
+
+    def slowly(*arguments: Any) -> None:
+        save_file(*arguments)
+        time.sleep(0.1)
+
+    monkeypatch.setattr(storage, "save_file", slowly)
+    origins, states = Origins(tmp_path), [state(number) for number in range(3)]
+
+    async def keep_all() -> None:
+        for pair in pairwise(states):
+            origins.keep(*pair)
+        await asyncio.gather(*origins._writing)
+
+    asyncio.run(keep_all())
+    assert all(origins.find(each.digest) for each in states)
+    assert caplog.messages == []
 
 
 def link(before: str, after: str, *brought: Brought, dropped: tuple[str, ...] = ()) -> Link:
