@@ -247,7 +247,8 @@ class _Keeper:
         if self._swarm.state.digest == self._saved:
             return
         with self._swarm.folder.new_checkpoint() as path:
-            self._saved = self._swarm.save_replica(path).digest
+            saved = self._swarm.save_replica(path).digest
+        self._saved = saved  # not before: the disk may be full even now
         self._swarm.announce_checkpoint()
 
 

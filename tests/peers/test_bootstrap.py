@@ -1,10 +1,12 @@
 """What the first peer does while the swarm is at work."""
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm import Swarm
 from dupt_swarm.checkpoint import REPLICA_FILE
+from dupt_swarm.disk import folders
+from dupt_swarm.disk.files import sync_files
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.storage import saved_digest
 from peers import bootstrap
@@ -72,6 +76,28 @@ def test_it_saves_whenever_its_own_state_has_changed(
         monkeypatch.setattr(bootstrap, "CHECKPOINT_SECONDS", 1000)
         with kept(cluster.first, None):
             last = cluster.end_round()
+        assert saved(cluster.first) == last.digest
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_state_that_could_not_be_saved_is_saved_later(
+    manifest: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the disk is full when the checkpoint is complete, too, though the swarm makes no other state."""
+    monkeypatch.setattr(bootstrap, "CHECKPOINT_SECONDS", 1)
+    failed: list[str] = []
+
+    def full(*arguments: Any) -> None:
+        if not failed:
+            failed.append("once")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync_files(*arguments)
+
+    with Cluster(tmp_path, manifest) as cluster:
+        last = cluster.end_round()
+        monkeypatch.setattr(folders, "sync_files", full)
+        with kept(cluster.first, None):
+            wait_until(lambda: bool(failed), "the disk is full")
         assert saved(cluster.first) == last.digest
 
 
