@@ -48,6 +48,8 @@ class CommandLoop:
         self._log: LogFile | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unsent: SimpleQueue[bytes | None] = SimpleQueue()
+        self._late: dict[type, object] = {}  # events for which there is no room, the last one of each kind
+        self._telling = threading.Lock()
         self._sender = threading.Thread(target=self._send_forever, name="sender", daemon=True)
 
     async def run(self) -> None:
@@ -108,9 +110,13 @@ class CommandLoop:
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _tell(self, event: object) -> None:
-        # A suspended parent does not read the pipe, so nothing may pile up.
-        if self._unsent.qsize() < UNSENT_MAX:
-            self._send((None, event, None))
+        # A suspended parent does not read the pipe, so nothing may pile up; later it needs to know how things
+        # stand, such as that a download has ended.
+        with self._telling:
+            self._late.pop(type(event), None)
+            self._late[type(event)] = event
+            while self._late and self._unsent.qsize() < UNSENT_MAX:
+                self._send((None, self._late.pop(next(iter(self._late))), None))
 
     def _send(self, message: object) -> None:
         self._unsent.put(pickle.dumps(message))  # here, as what it is about may change
