@@ -1,13 +1,15 @@
 """What a joiner and a puller make of claims; rounds/test_follow.py shows what a member makes of them."""
 
 import asyncio
+import os
 from dataclasses import dataclass
 
 import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from dupt_swarm.errors import NodeError
+from dupt_swarm.disk.anonymous import anonymous_file
+from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.network.joining import entry
 from dupt_swarm.network.joining.entry import find_state, get_first_state, newest_attestation
 from dupt_swarm.network.joining.handshake import Handshake
@@ -16,6 +18,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore
+from dupt_swarm.node.memory import SharedMemory
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.organiser.attestation import Attestation
 from dupt_swarm.organiser.key import public_hex
@@ -110,6 +113,23 @@ async def test_a_joiner_trusts_the_peers_that_it_was_given(
         assert mine.store.name.digest == now.digest
         claims = [peer.record.swarm_tokens for peer in (await mine.member.refresh()).peers]
         assert sorted(claims) == [200, 1 << 40, 1 << 40]  # none of theirs was tried
+
+
+async def test_a_node_that_takes_the_place_of_one_that_left_no_whole_state(
+    stations, manifest, make_peers, tmp_path
+) -> None:
+    """The checkpoint with which that one began has made way for newer ones: it asks the swarm."""
+    now, fd = state_of(2), anonymous_file()
+    async with stations(2, manifest) as started:
+        mine, theirs = await make_peers(started)
+        await theirs.hold(now)
+        handshake = Handshake({theirs.member.peer_id: hello(now.digest)}, manifest)
+        memory = SharedMemory(fd, now.layout, mine.store.buffer_names)
+        await get_first_state(mine.store, mine.member, handshake, tmp_path / "gone", memory)
+        assert mine.store.name.digest == now.digest
+        with pytest.raises(CheckpointError, match="gone"):
+            await get_first_state(mine.store, mine.member, handshake, tmp_path / "gone", None)
+    os.close(fd)
 
 
 @pytest.mark.parametrize("fetchable", [True, False])

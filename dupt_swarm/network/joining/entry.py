@@ -135,7 +135,7 @@ async def get_first_state(
         if left is not None:
             store.replace(left)
             return "as the node before left it"
-    if checkpoint is not None:
+    if checkpoint is not None and (memory is None or checkpoint.exists()):  # newer ones may have its place
         await store.load(checkpoint)
         return "from the checkpoint"
     state, word = await find_state(store, member, introduction)
