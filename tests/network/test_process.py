@@ -16,7 +16,7 @@ EVENTS = 200
 
 
 async def test_a_parent_that_does_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As while it is suspended: the event loop goes on, and only events are left out that later ones replace."""
+    """As while it is suspended: the event loop goes on; only events are left out that later ones replace."""
     monkeypatch.setattr(process, "tell_story", lambda _: None)
     ours, theirs = Pipe()
     told, in_time, heard = threading.Event(), [False], list[tuple[object, object, object]]()
