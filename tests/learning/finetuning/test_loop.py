@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.finetuning.loop import FineTuning, Moment, linear_factor
+from dupt_swarm.learning.finetuning.loop import DecayingAdamW, FineTuning, Moment, linear_factor
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
@@ -44,6 +45,14 @@ def begin(folder: Path, count: int = 20, settings: FinetuningSettings = SETTINGS
     _, model = small_task(LANGUAGES, vocabulary_size=TOKENIZER.vocabulary_size, model={"dropout": 0.1})
     train, valid = examples(folder, two_languages(count, 1)), examples(folder, two_languages(9, 2))
     return FineTuning(model, train, valid, settings, CPU)
+
+
+def score_two(folder: Path, settings: FinetuningSettings) -> FineTuning:
+    """A model without dropout, at the beginning of two examples whose losses lie far apart."""
+    _, model = small_task(SCORE, vocabulary_size=TOKENIZER.vocabulary_size)
+    rows = [{"first": "the bear", "second": "river", "label": label} for label in (5.0, 100.0)]
+    scored = examples(folder, rows, SCORE)
+    return FineTuning(model, scored, scored, settings, CPU)
 
 
 def test_a_killed_run_ends_with_the_same_model(tmp_path: Path) -> None:
@@ -114,22 +123,60 @@ def test_it_learns(tmp_path: Path) -> None:
     assert learning.epochs[-1].train_loss < learning.epochs[0].train_loss
 
 
-def test_the_best_epoch_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best score wins, among equal ones the lower loss, and a score that is no number never."""
-    results = iter([(0.5, 9.0), (0.7, 3.0), (float("nan"), 0.1), (0.7, 2.0), (0.6, 0.5)])
+def found_in_turn(monkeypatch: pytest.MonkeyPatch, *results: tuple[float, float]) -> None:
+    """Accuracy and loss of each epoch's validation: what training gives cannot be chosen."""
+    coming = iter(results)
 
     def evaluate(*_: object) -> Any:
-        accuracy, loss = next(results)
+        accuracy, loss = next(coming)
         return type("Found", (), {"loss": loss, "scores": {"accuracy": accuracy}})
 
-    # What training gives in five epochs cannot be chosen.
     monkeypatch.setattr("dupt_swarm.learning.finetuning.loop.evaluate_task", evaluate)
-    learning = begin(tmp_path, 4, replace(SETTINGS, epochs=5))
+
+
+def test_it_saves_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each epoch, and within one as soon as more than five minutes' work could be lost."""
+    now, saved, losses = 0.0, list[int](), list[float | None]()
+    monkeypatch.setattr("dupt_swarm.learning.finetuning.loop.time", SimpleNamespace(monotonic=lambda: now))
+    found_in_turn(monkeypatch, (0.5, 1.0), (0.6, 1.0))
+
+    def look(moment: Moment) -> None:
+        nonlocal now
+        now += 200.0
+        losses.append(moment.loss)
+
+    begin(tmp_path).run(look, lambda state: saved.append(state["done"]))
+    assert saved == [2, 3, 5, 6]
+    assert [loss is None for loss in losses] == 2 * [True, False, False], "the loss is of this epoch"
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    """On dropout, and on the order of the examples."""
+    first: set[float] = set()
+    for seed in range(6):
+        learning = score_two(tmp_path, replace(SETTINGS, batch_size=1, seed=seed))
+        assert torch.initial_seed() == seed
+
+        def look(moment: Moment) -> None:
+            if moment.loss is not None:
+                first.add(round(moment.loss, -2))
+                raise Abandoned
+
+        with pytest.raises(Abandoned):
+            learning.run(look, lambda _: None)
+    assert len(first) == 2
+
+
+def test_the_best_epoch_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best score wins, among equal ones the lower loss, and a score that is no number never."""
+    nan = float("nan")
+    found_in_turn(monkeypatch, (nan, 9.0), (0.5, 9.0), (0.7, 3.0), (nan, 0.1), (0.7, 2.0), (0.6, 0.5))
+    learning = begin(tmp_path, 4, replace(SETTINGS, epochs=6))
     parameters: list[torch.Tensor] = []
     best = learning.run(lambda _: None, lambda state: parameters.append(state["parameters"]))
-    assert best.number == 4
+    assert best.number == 5
     assert learning.best_parameters is not None
-    assert [torch.equal(each, learning.best_parameters) for each in parameters] == [False] * 3 + [True, False]
+    assert [torch.equal(each, learning.best_parameters) for each in parameters] == [False] * 4 + [True, False]
 
 
 def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
@@ -140,6 +187,14 @@ def test_a_loss_that_is_no_number(tmp_path: Path) -> None:
     with pytest.raises(DuptError, match="lower learning rate") as caught:
         learning.run(lambda _: None, lambda _: None)
     assert caught.value.settings == ("learning_rate",)
+    assert learning.epochs == []
+
+
+def test_the_last_update_blows_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the loss was finite while training, and only the validation tells."""
+    found_in_turn(monkeypatch, (0.5, float("inf")))
+    with pytest.raises(DuptError, match="lower learning rate"):
+        begin(tmp_path, 4).run(lambda _: None, lambda _: None)
 
 
 def test_no_example_is_lost_to_fp16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +202,8 @@ def test_no_example_is_lost_to_fp16(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = []
     for dtype in (torch.float32, torch.float16):
         monkeypatch.setattr(device_module, "product_dtype", lambda _, dtype=dtype: dtype)
-        _, model = small_task(SCORE, vocabulary_size=TOKENIZER.vocabulary_size)
-        rows = [{"first": "the bear", "second": "river", "label": label} for label in (5.0, 100.0)]
-        scored = examples(tmp_path, rows, SCORE)
-        found.append(FineTuning(model, scored, scored, SETTINGS, CPU).run(lambda _: None, lambda _: None))
+        learning = score_two(tmp_path, replace(SETTINGS, batch_size=1))
+        found.append(learning.run(lambda _: None, lambda _: None))
     fp32, fp16 = found
     assert fp16.loss == pytest.approx(fp32.loss, rel=1e-4)
     assert fp16.train_loss == pytest.approx(fp32.train_loss, rel=1e-4)
@@ -160,6 +213,8 @@ def test_learning_rate() -> None:
     """It rises over the warm-up, then falls linearly; each update counts, and after the last it is 0."""
     assert [linear_factor(update, 2, 6) for update in range(7)] == [1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25, 0.0]
     assert [linear_factor(update, 0, 2) for update in range(2)] == [1.0, 0.5]
+    rate = DecayingAdamW([nn.Parameter(torch.zeros(1))], FinetuningSettings(), 1000).learning_rate
+    assert rate == pytest.approx(6.25e-5 / 3)  # a thousand updates begin with two of warm-up
 
 
 def double_heads(model: TaskModel) -> Any:
