@@ -62,9 +62,21 @@ def test_its_own_work_is_not_that_of_others(machine: Machine) -> None:
     assert found.free
 
 
+def test_a_child_that_has_just_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between finding it and asking it."""
+
+    def ended() -> Any:
+        raise psutil.NoSuchProcess(1)
+
+    monkeypatch.setattr(idleness, "used_seconds", lambda: (500.0, CORES))
+    gone: Any = SimpleNamespace(cpu_times=ended)
+    assert idleness._used_by_others([gone]) == (500.0, CORES)
+
+
 def test_others_come_and_go(machine: Machine) -> None:
     """A burst is no reason; who stays is, until it has been quiet for two minutes."""
     found = machine.watch()
+    machine.pass_time(found, 600, others=CORES_MAX - 0.05)  # of all cores
     machine.pass_time(found, BUSY_SECONDS - LOOK_SECONDS, others=0.9)
     assert found.free
     machine.pass_time(found, LOOK_SECONDS)

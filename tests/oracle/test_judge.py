@@ -75,6 +75,7 @@ def test_a_peer_that_is_told_to_stop_does_not_look() -> None:
         (3.0, 1.0, True),
         (3.0, 3.02, True),
         (3.0, 3.04, False),
+        (100.0, 101.005, False),  # of the loss before, not of the one after
         (3.0, NAN, False),
         (3.0, INF, False),
         (3.0, -INF, False),
@@ -94,6 +95,8 @@ def test_a_member_accepts_what_is_hardly_worse(before: float, after: float, expe
         ((0.07, 0.06, 0.07, 0.06), False),  # all alike
         ((0.32, -0.2, 0.32, -0.18), True),  # as much in the mean: chance
         ((0.9, -0.1, 0.0, 0.0), True),
+        ((0.152, 0.048, 0.152, 0.048), True),  # within two standard errors
+        ((0.135, 0.065, 0.135, 0.065), False),
         ((2.0, 0.0, 0.0, 0.0), False),  # what is this bad is not accepted as chance
     ],
 )

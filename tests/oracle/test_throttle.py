@@ -75,6 +75,20 @@ def test_power_is_limited_in_the_mean(power: float) -> None:
     assert card.joules / card.now == pytest.approx(power, rel=0.03)
 
 
+def test_an_idle_hour_is_not_saved_up() -> None:
+    """Nor does a card that rests make room for another one."""
+    idle, busy = Heated(), Heated()
+    limit = throttle(idle, busy, power=150)
+    for card in (idle, busy):
+        card._pass(3600, watts=0, degrees=0)
+    assert list(limit.look()) == []
+    for _ in range(200):
+        busy.compute()
+        idle._pass(COMPUTE_SECONDS, watts=60, degrees=0)
+        list(limit.look())
+    assert busy.joules / (busy.now - 3600) == pytest.approx(150, rel=0.03)
+
+
 def test_a_card_that_does_not_tell_for_a_moment() -> None:
     """What it has drawn since its driver was loaded is not taken for what it draws now."""
     card = Heated()
@@ -102,6 +116,9 @@ def test_a_card_within_its_limits_never_rests() -> None:
     for _ in range(100):
         card.compute()
         assert list(limit.look()) == []
+    card.degrees = 300
+    card.temperature = lambda: None  # type: ignore[method-assign]
+    assert next(limit.look(), "none") == "none", "it does not tell for a moment"
 
 
 def test_a_limit_that_nobody_can_tell_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,9 +40,10 @@ def adamw(make_manifest):
 
 
 def step(manifest, state: ReplicaState, average: torch.Tensor, tokens: int) -> ReplicaState:
-    """A round with this average, whose parts come last first."""
+    """A round with this average, the first of whose parts comes last."""
     following = NextState(build_outer(manifest), state)
-    for number, part in reversed([*enumerate(average.clone().split(PART_VALUES))]):
+    first, *others = enumerate(average.clone().split(PART_VALUES))
+    for number, part in (*others, first):
         following.take(number, part)
     return following.finish(tokens, ["a"])
 
