@@ -6,6 +6,8 @@ manifest names or draws. The arithmetic is not checked: those who have signed a 
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +16,14 @@ from torch import Tensor
 
 from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import VerificationError
-from dupt_swarm.learning.importing.files import find_file, read_bytes, read_json
+from dupt_swarm.learning.importing.files import BYTES_MAX, find_file, read_bytes, read_json
 from dupt_swarm.learning.importing.hugging_face import CONFIG, CONFIG_BYTES_MAX, read_hugging_face
 from dupt_swarm.learning.importing.weights import SINGLE
 from dupt_swarm.learning.objectives import build_outline, first_model
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.models.exporting import STATE_INDEX_FILE
-from dupt_swarm.models.saved_model import MANIFEST_FILE, SavedModel
+from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel
 from dupt_swarm.replica.blob import INDEX_BYTES_MAX, Index, chunk_hashes
 from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.chain_file import ChainFile
@@ -139,7 +141,9 @@ def _exported(folder: Path) -> _Model:
         check_header(index, layout, build_outer(manifest).buffer_names)
     except ValueError as error:
         raise VerificationError(f"{folder / STATE_INDEX_FILE}: {error}; export the model again") from error
-    parameters = _parameters(folder, manifest)
+    config = read_json(folder, CONFIG, CONFIG_BYTES_MAX) or {}
+    _check_tokenizer(folder, manifest, changed="model_type" in config)
+    parameters = _parameters(folder, manifest, config)
     if parameters is None:
         reason = "the weights: of a model that has learnt a task they are not compared in this format"
         return _Model(manifest, index, folder / CHAIN_FILE, True, (reason,))
@@ -158,9 +162,17 @@ def _read(folder: Path, name: str, most: int) -> bytes:
     return read_bytes(path, most)
 
 
-def _parameters(folder: Path, manifest: Manifest) -> list[Tensor] | None:
+def _check_tokenizer(folder: Path, manifest: Manifest, *, changed: bool) -> None:
+    """Of a model of language it is the swarm's; ``changed``: of others it has more, for `transformers`."""
+    if changed and (manifest.objective.supervised or manifest.model.bidirectional):
+        return
+    found = hashlib.sha256(_read(folder, TOKENIZER_FILE, BYTES_MAX)).hexdigest()
+    if found != manifest.tokenizer.sha256:
+        raise VerificationError(f"{folder / TOKENIZER_FILE}: not the swarm's; export the model again")
+
+
+def _parameters(folder: Path, manifest: Manifest, config: Mapping[str, object]) -> list[Tensor] | None:
     """In the order of the replica state; None: they cannot be put in that order."""
-    config = read_json(folder, CONFIG, CONFIG_BYTES_MAX) or {}
     if "model_type" in config:
         return None if manifest.objective.supervised else read_hugging_face(folder).parameters
     names = [name for name, _ in build_outline(manifest).named_parameters()]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.models.beginning import begin_language
@@ -20,7 +21,9 @@ from tests.support.saved_models import small_tokenizer
 def test_more_rows_than_the_tokenizer_has_ids(tmp_path: Path) -> None:
     """Many models have them, so that their matrices have handy shapes."""
     write_foreign(tmp_path / "padded", vocab_size=320)
+    (tmp_path / CHAIN_FILE).touch()  # of whatever lies beside it
     saved = load_model(tmp_path / "padded")
+    assert saved.chain is None
     assert (saved.manifest.model.vocabulary_size, saved.manifest.tokenizer.vocabulary_size) == (320, 300)
     assert saved.described
 
@@ -35,6 +38,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path) -> None:
 LOADING = """
 import resource, sys
 from pathlib import Path
+from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import DuptError
 from dupt_swarm.models.saved_model import load_model
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

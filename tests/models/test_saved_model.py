@@ -51,7 +51,15 @@ def test_an_empty_folder_that_one_is_in_stays(
     """`.` is not replaced by another folder of that name."""
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
+    rename, named = Path.rename, list[str]()
+
+    def noted(path: Path, to: Path) -> Path:
+        named.append(to.name)
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", noted)
     model.save(Path())
+    assert named[-1] == REPLICA_FILE, "without it, there is no model"
     assert SavedModel.load(Path()).state.digest == model.state.digest
     assert Path(REPLICA_FILE).exists()
 

@@ -162,6 +162,11 @@ def test_a_first_state_that_is_named(tmp_path) -> None:
     assert error.value.settings == ("initial_digest",)
     with pytest.raises(VerificationError, match=r"begins with the state .* or forged; take the model"):
         verify(folder, "1" * 64)
+    with pytest.raises(VerificationError, match=r"and not with 1{12}…"):
+        verify(tmp_path / "named", "1" * 64)
+    other = rounds_of(manifest.changed({"initial_digest": "2" * 64}), first)
+    with pytest.raises(VerificationError, match=r"and not with 2{12}…"):
+        verify(write(tmp_path / "other", other), first.digest)
 
 
 def test_a_custom_model(tmp_path) -> None:
@@ -285,16 +290,25 @@ def past_forged(folder: Path, kept: KeptRounds) -> None:
     put(folder, kept, branch.chain())
 
 
-def more_tokens(folder: Path, kept: KeptRounds) -> None:
-    """Those who decide have signed for a state that claims more than was contributed."""
+def boast(folder: Path, kept: KeptRounds, round: int = 0, tokens: int = 0) -> None:
+    """Those who decide have signed for a state that claims so much more than there was."""
     branch = kept.branch(3)
     state = kept.states[-1]
     boasting = ReplicaState(
-        state.round, state.swarm_tokens + 5, state.layout, state.anchor, state.buffers, state.electorate
+        *(state.round + round, state.swarm_tokens + tokens, state.layout, state.anchor, state.buffers),
+        state.electorate,
     )
     branch.links.append(branch.link(kept.links[3].choice, boasting.digest, [0, 1]))
     put(folder, kept, branch.chain())
     save_state(boasting, folder / REPLICA_FILE)
+
+
+def more_tokens(folder: Path, kept: KeptRounds) -> None:
+    boast(folder, kept, tokens=5)
+
+
+def more_rounds(folder: Path, kept: KeptRounds) -> None:
+    boast(folder, kept, round=1)
 
 
 WRONG: dict[Callable[[Path, KeptRounds], None], tuple[type[DuptError], str]] = {
@@ -315,6 +329,7 @@ WRONG: dict[Callable[[Path, KeptRounds], None], tuple[type[DuptError], str]] = {
     from_another_state: (VerificationError, r"it begins with the state .* another swarm's, or forged; or"),
     forked: (VerificationError, r"at round 4 it leads to the state .* it is another branch's, or the"),
     past_forged: (VerificationError, r"its links count other rounds and peers than the model's state"),
+    more_rounds: (VerificationError, r"its links count other rounds and peers than the model's state"),
     more_tokens: (VerificationError, r"the links count 110 tokens, and the model's state 115, so they are"),
 }
 
@@ -329,10 +344,31 @@ def test_what_is_wrong_is_named(kept, model, wrong: Callable[[Path, KeptRounds],
     assert "; " in str(error.value)
 
 
+def test_each_chunk_of_exported_weights_counts(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A larger model has many."""
+    monkeypatch.setattr("dupt_swarm.replica.blob.CHUNK_BYTES", 4096)
+    folder = write(tmp_path / "model", rounds_of(small_manifest()))
+    export(SavedModel.load(folder), tmp_path / "out", "safetensors")
+    assert verify(tmp_path / "out") == verify(folder)
+    flip(tmp_path / "out" / "model.safetensors", -5)
+    with pytest.raises(VerificationError, match="weights are not those of the state"):
+        verify(tmp_path / "out")
+
+
+def test_where_tokens_do_not_follow(tmp_path) -> None:
+    """From links of members that trusted one another."""
+    manifest = small_manifest(rounds={"exchange": "reduce"}, aggregation={"rule": "mean"})
+    first = first_of(manifest)
+    kept = KeptRounds(manifest, KEYS[:3], 3, [first])
+    [reason] = verify(write(tmp_path / "model", kept)).unchecked
+    assert reason.startswith("the state's number of tokens: it does not follow")
+
+
 EXPORTED: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights": (lambda out: flip(out / "model.safetensors", -5), r"weights are not those of the state"),
     "index": (lambda out: flip(out / "state.json", -5), r"state\.json: .*; export the model again"),
     "no manifest": (lambda out: (out / MANIFEST_FILE).unlink(), r"manifest\.json: missing; export"),
+    "tokenizer": (lambda out: flip(out / TOKENIZER_FILE, 99), r"tokenizer\.json: not the swarm's; export"),
     "no chain": (lambda out: (out / CHAIN_FILE).unlink(), r"chain\.jsonl: cannot be read \(No such file"),
     "no weights": (lambda out: (out / "model.safetensors").write_bytes(b"\0" * 9), r"model\.safetensors: "),
 }
