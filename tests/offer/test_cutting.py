@@ -56,9 +56,9 @@ def test_all_text_is_offered_once_or_held_out(tmp_path: Path) -> None:
     made = cut([text], tmp_path / "offer")
     everything = np.concatenate([tokens_of(shard, tmp_path / "offer") for shard in made.files])
     written = TOKENIZER.encode_batch([Path(source.path).read_text() for source in text.find()])
-    assert Counter(everything.tolist()) == Counter(
-        token for ids in written for token in [*ids, TOKENIZER.end_of_text]
-    )
+    ends = np.flatnonzero(everything == TOKENIZER.end_of_text) + 1
+    found = [tuple(document.tolist()) for document in np.split(everything, ends) if len(document)]
+    assert Counter(found) == Counter((*ids, TOKENIZER.end_of_text) for ids in written)
     assert made.held_out.tokens >= CONTEXT + 1
     assert made.tokens > 10 * made.held_out.tokens
 
@@ -89,9 +89,22 @@ def test_a_long_document_is_dealt_out_in_pieces(tmp_path: Path, monkeypatch: pyt
     assert tokens_of(made.shards[0], tmp_path / "offer").tolist() != ids[: made.shards[0].tokens]
 
 
+def test_sizes_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is longer than the most, nor shorter than a block; of what is held out the most is less."""
+    text = write_text(tmp_path / "text", 100)
+    [whole] = cut([text], tmp_path / "whole").shards
+    monkeypatch.setattr(cutting, "SHARD_TOKENS_MAX", whole.tokens - CONTEXT)
+    assert [shard.tokens for shard in cut([text], tmp_path / "rest").shards] == [whole.tokens - CONTEXT]
+    monkeypatch.setattr(cutting, "SHARD_TOKENS_MAX", whole.tokens - CONTEXT - 1)
+    monkeypatch.setattr(cutting, "HELD_OUT_TOKENS_MAX", 100)
+    made = cut([text], tmp_path / "two")
+    assert [shard.tokens for shard in made.files] == [100, whole.tokens - CONTEXT - 1, CONTEXT + 1]
+
+
 def test_the_same_seed_makes_the_same_offer(tmp_path: Path) -> None:
     """Whoever has the text can see that the offer is it; another seed makes another order."""
     text = write_text(tmp_path / "text", 40)
+    (tmp_path / "a.building" / "tokens").mkdir(parents=True)  # of one that was killed
     first, second = (cut([text], tmp_path / name) for name in ("a", "b"))
     assert first == second
     assert first.digest == second.digest

@@ -14,8 +14,8 @@ from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.disk.offered import OfferedFolder
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import OfferedName
-from dupt_swarm.offer.shard_list import Shard, ShardList
-from dupt_swarm.offer.stock import Stock, read_shard
+from dupt_swarm.offer.shard_list import Shard, ShardList, missing_in
+from dupt_swarm.offer.stock import Stock, _read_usable, read_shard
 from dupt_swarm.replica.offered import offered_blob
 from tests.support.tiny import tiny_manifest
 
@@ -73,6 +73,7 @@ def test_reads_what_the_list_names(folder: SwarmFolder, manifest: Manifest) -> N
     stock = Stock(LISTED, HELD_OUT, folder, manifest, Wanted())
     put(folder, 3, age=10)
     put(folder, 1, age=5)
+    (folder.offered.path / LISTED.digest).write_bytes(LISTED.data)
     assert stock.shards == [TOKENS] * 6
     assert stock.here == [3, 1]
     tokens = stock.read(3)
@@ -110,6 +111,30 @@ def test_what_the_organiser_made_wrong_is_left_out(
     found = read_shard(shard, folder, manifest)
     assert found is not None
     assert len(found) == 0
+
+
+def test_a_shard_without_a_block_is_of_no_use(folder: SwarmFolder, manifest: Manifest) -> None:
+    """A block is the context and one token more."""
+    for tokens in (manifest.model.context_length, manifest.model.context_length + 1):
+        shard = shard_of(HELD_OUT[:tokens].tobytes())
+        (folder.offered.path / shard.digest).write_bytes(HELD_OUT[:tokens].tobytes())
+        usable = _read_usable(shard, folder, manifest)
+        assert (usable is not None) == (tokens > manifest.model.context_length)
+
+
+def test_what_a_copy_lacks_is_said(folder: SwarmFolder, manifest: Manifest) -> None:
+    """Judged by the list's digest, and by the names and sizes of the others."""
+    path = folder.offered.path
+    for data in (None, LISTED.data[:-1], LISTED.data):
+        if data is not None:
+            (path / LISTED.digest).write_bytes(data)
+        assert missing_in(path, manifest) == ("7 of its 7 shards" if data == LISTED.data else "its list")
+    (path / LISTED.held_out.digest).write_bytes(HELD_OUT.tobytes())
+    for number in range(6):
+        put(folder, number)
+    assert missing_in(path, manifest) == ""
+    put(folder, 3, data=shard_data(3)[:-2])
+    assert missing_in(path, manifest) == "1 of its 7 shards"
 
 
 def test_wants_what_is_not_here(folder: SwarmFolder, manifest: Manifest) -> None:
