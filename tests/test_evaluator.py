@@ -16,13 +16,20 @@ from dupt_swarm.evaluator import Evaluator, Measurement, Sampler, check_prompt
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import texts_in
 from dupt_swarm.learning.objectives.open import build_model, check_data
+from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import flatten
-from dupt_swarm.learning.tokenizer import train_tokenizer
+from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.node.messages import Adopted, CatchingUp, StateName
-from dupt_swarm.node.record import SAMPLE_BYTES_MAX, EvaluationRecord, RecordUpdate
+from dupt_swarm.node.record import (
+    BITS_PER_BYTE_MAX,
+    LOSS_MAX,
+    SAMPLE_BYTES_MAX,
+    EvaluationRecord,
+    RecordUpdate,
+)
 from dupt_swarm.settings import EvaluatorSettings
 from peers.screen.words import figure
 from tests.support.pairs import seq2seq_tables, two_tongues
@@ -129,7 +136,7 @@ def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) 
     """Others would refuse a record with such a number; the evaluator still says what it saw."""
     swarm = fake_swarm(corpus)
     swarm.anchor.fill_(torch.nan)
-    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=1))
+    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=1, prompt="a"))
     found: list[Measurement] = []
 
     def report(measurement: Measurement) -> None:
@@ -137,8 +144,54 @@ def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) 
         evaluator.stop()
 
     evaluator.run(report)
-    assert [one.finite for one in found] == [False]
+    assert [(one.finite, one.sample) for one in found] == [(False, None)]
     assert swarm.published == [None]
+
+
+@pytest.mark.parametrize(
+    ("loss", "bits", "finite"),
+    [
+        (LOSS_MAX, BITS_PER_BYTE_MAX, True),
+        (LOSS_MAX, None, True),
+        (1.01 * LOSS_MAX, None, False),
+        (1.0, 1.01 * BITS_PER_BYTE_MAX, False),
+        (float("inf"), 1.0, False),
+        (1.0, float("nan"), False),
+    ],
+)
+def test_what_others_would_refuse_is_not_published(loss: float, bits: float | None, finite: bool) -> None:
+    """A record that holds it would be lost as a whole."""
+    state = StateName(1, 1, "a" * 64)
+    measured = Measurement("words", state, Quality(loss, {}, bits), time=1.0, seconds=1.0)
+    assert (measured.finite, measured.record is not None) == (finite, finite)
+
+
+def test_the_same_state_again_is_not_measured_again(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a newer one could not be had."""
+    monkeypatch.setattr("dupt_swarm.evaluator.LOOK_SECONDS", 0.01)
+    swarm = fake_swarm(corpus, newer=1)
+    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=1))
+
+    def in_vain() -> Adopted:
+        swarm.left = 0
+        return Adopted(swarm.state)
+
+    swarm.adopt = in_vain
+    evaluator.run(lambda _: None, lambda: None if swarm.left else evaluator.stop())
+    assert len(swarm.published) == 1
+
+
+def test_told_to_stop_it_writes_no_more(corpus: Path) -> None:
+    """Not even to the end of its room."""
+    swarm = fake_swarm(corpus)
+    tokenizer, stopping = Tokenizer.of(swarm.manifest, swarm.tokenizer), threading.Event()
+    settings = EvaluatorSettings(corpus, prompt="a", sample_tokens=40)
+    sampler = Sampler(settings, swarm.manifest.objective, tokenizer, stopping)
+    model = GPT(swarm.manifest.model)
+    whole = sampler.sample(model).text
+    stopping.set()
+    begun = sampler.sample(model).text
+    assert whole.startswith(begun) and len(begun) < len(whole)
 
 
 def test_each_state_says_something(corpus: Path) -> None:

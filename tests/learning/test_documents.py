@@ -121,6 +121,8 @@ def test_bytes_read(tmp_path: Path) -> None:
     read = [piece.bytes_read for piece in read_pieces(sources)]
     assert sorted(read) == read
     assert sum(source.size for source in sources) == read[-1]
+    grown = sources[0]._replace(size=3)
+    assert [piece.bytes_read for piece in read_pieces([grown])][-1] == 3, "as large as it was when found"
 
 
 @given(st.lists(st.text(alphabet="ab \n\té", max_size=40), max_size=5), st.integers(1, 12))

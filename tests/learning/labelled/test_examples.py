@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -192,6 +193,22 @@ def test_split_by_hash(tmp_path: Path) -> None:
     same = [{"text": "x", "label": "de"}] * 2
     with pytest.raises(CorpusError, match="no two different ones"):
         load_examples(lines(tmp_path, *same), LANGUAGES, TOKENIZER, 16).split(seed=1)
+
+
+def test_two_examples_are_one_each(tmp_path: Path) -> None:
+    """Even where the hashes of all are among those to be held out, or none is."""
+    two = some(tmp_path, 2)
+    for seed in range(300):
+        assert [len(part) for part in two.split(seed)] == [1, 1]
+
+
+def test_where_a_sequence_ends_counts() -> None:
+    """The same tokens, cut elsewhere, are another example."""
+    one, other = (
+        Examples([tuple(np.array(ids, dtype=np.int32) for ids in cut)], torch.zeros(1), 16)
+        for cut in (([1, 2], [3]), ([1], [2, 3]))
+    )
+    assert one.digest() != other.digest()
 
 
 def test_batches_go_on(tmp_path: Path) -> None:
