@@ -106,6 +106,36 @@ def test_few_documents(tmp_path: Path, cache: Path) -> None:
     assert [*documents[28:], ""] == texts(corpus.held_out)
 
 
+def test_short_documents_stay_whole_at_the_end(tmp_path: Path, cache: Path) -> None:
+    """Of those that could begin what is held out there, the last one does."""
+    path = write_jsonl(tmp_path / "short.jsonl", [f"{number:05}" for number in range(60)])
+    tails = [len(prepare(path, cache, seed=seed).held_out) for seed in range(8)]
+    assert min(tails) == 18, "three documents are the fewest that make up a block"
+
+
+def test_what_is_held_out_is_neither_too_little_nor_too_much(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where few and short documents are chosen, the end is held out too, but not more than helps."""
+    documents = [f"document {number}" for number in range(100)]
+    path = write_jsonl(tmp_path / "long.jsonl", [*documents, "".join(map(str, range(5000)))])
+    monkeypatch.setattr(corpus_module, "MAX_TAIL_TOKENS", 500)
+    for seed in range(8):
+        corpus = prepare(path, cache, seed=seed)
+        assert 500 <= len(corpus.held_out) < 1000
+
+
+def test_a_document_is_not_held_out_from_its_middle(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However its other pieces begin: whose beginning is trained on, is trained on to its end."""
+    cache.mkdir(parents=True)  # an empty folder is as good as none
+    monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 15)
+    documents = [" ".join(str(number * factor) for factor in range(1000, 1015)) for number in range(1, 300)]
+    corpus = prepare(write_jsonl(tmp_path / "pieces.jsonl", documents), cache)
+    assert sorted(texts(corpus.train)[:-1] + texts(corpus.held_out)[:-1]) == sorted(documents)
+
+
 def test_long_document_does_not_cost_the_training(tmp_path: Path, cache: Path) -> None:
     """However the choice falls, no long document takes more than a tenth of the corpus."""
     path = write_jsonl(tmp_path / "two.jsonl", ["short " * 20, "long " * 400])
@@ -332,3 +362,6 @@ def test_another_end_of_text(source: Path, cache: Path) -> None:
     for index in (end, end + 1):
         corpus = prepare(source, cache, Tokenizer.from_foreign(data, index))
         assert corpus.train.read(0, len(corpus.train))[-1] == index
+    [begin] = Tokenizer.from_foreign(data, index).prefix
+    corpus = prepare(source, cache, Tokenizer.from_foreign(data, index, encoder=True))
+    assert begin not in corpus.train.read(0, len(corpus.train)), "an encoder's documents have no beginning"
