@@ -326,11 +326,15 @@ def test_files_that_are_wrong_are_named(tmp_path: Path) -> None:
 
 def test_links_and_devices_are_refused(tmp_path: Path) -> None:
     """A link out of the folder is not followed, and nobody waits for a pipe."""
-    model, private = tmp_path / "model", tmp_path / "private.json"
+    model, private = tmp_path / "models" / "model", tmp_path / "private.json"
+    blob = tmp_path / "blobs" / "x"  # these belong to folders in `snapshots` only
+    blob.parent.mkdir()
     write_foreign(model)
-    private.write_text("{}")
+    for file in (private, blob):
+        file.write_text("{}")
     for make in (
         lambda path: path.symlink_to(private),
+        lambda path: path.symlink_to(blob),
         lambda path: path.symlink_to("/dev/zero"),
         lambda path: path.symlink_to(path.name),
         os.mkfifo,
