@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from dupt_swarm import GPT, Swarm
-from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
+from dupt_swarm.checkpoint import FINAL_MARK, ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.disk.files import sync_files
-from dupt_swarm.learning.safe_state import read_tree
+from dupt_swarm.learning.safe_state import read_tree, write_tree
+from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.replica.storage import saved_digest
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
@@ -91,3 +94,21 @@ def test_one_that_the_swarm_has_overtaken(
         wait_until(lambda: swarm.folder.checkpoint)
         assert saved_digest(min(swarm.folder.path.glob("checkpoint-*")) / REPLICA_FILE) in saved[1:]
     assert "the swarm went on before its state was in a checkpoint; training goes on" in caplog.text
+
+
+def test_what_may_have_been_sent_since_is_doubtful(tmp_path: Path) -> None:
+    """Only of the last checkpoint nothing was; and once it was gone on from, of that neither is it sure."""
+    heard: list[bool] = []
+    optimizer: Any = SimpleNamespace(contributed_tokens=0, round_tokens=0, failed_rounds=0)
+    optimizer.load_state_dict = lambda _, *, doubtful: heard.append(doubtful)
+    trainer: Any = SimpleNamespace(load_state_dict=lambda _: None, device=torch.device("cpu"))
+    write_tree(tmp_path / ORACLE_FILE, {"state_digest": "a", "optimizer": {}, "trainer": {}})
+    (tmp_path / FINAL_MARK).touch()
+    for digest in ("another", "a", "a"):
+        swarm: Any = SimpleNamespace(
+            folder=SimpleNamespace(checkpoint=tmp_path), state=SimpleNamespace(digest=digest)
+        )
+        checkpoints = Checkpoints(swarm, optimizer, trainer, 1.0, lambda *_: None, lambda: False)
+        checkpoints.resume()
+        checkpoints.close()
+    assert heard == [False, True], "and what belongs to another state is not taken"
