@@ -268,10 +268,11 @@ def test_tensors_that_are_wrong_are_named(tmp_path: Path) -> None:
     write_foreign(tmp_path)
     good = load_file(tmp_path / WEIGHTS)
     name = "model.layers.1.mlp.up_proj.weight"
-    nan, integer = good[name].clone(), good[name].to(torch.int8)
-    nan[3, 5] = torch.nan
+    nan, infinite, integer = good[name].clone(), good[name].clone(), good[name].to(torch.int8)
+    nan[3, 5], infinite[3, 5] = torch.nan, torch.inf
     for tensors, message in (
         (good | {name: nan}, f"`{name}` has values that are not finite"),
+        (good | {name: infinite}, f"`{name}` has values that are not finite"),
         (good | {name: integer}, f"`{name}` is of type I8"),
         (good | {"model.layers.1.adapter.weight": nan}, r"no place here for `model.layers.1.adapter.weight`"),
         ({other: each for other, each in good.items() if other != name}, f"`{name}` is missing"),
