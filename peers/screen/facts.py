@@ -93,7 +93,7 @@ class Facts:
         status, view, peer_id = self.status, self.view, self.about.peer_id
         failed = f", {status.failed_rounds} failed in all" if status.failed_rounds else ""
         speed = status.tokens_per_second
-        share = words.percent(speed, words.total_speed(status, view, peer_id))
+        share = words.percent(speed, self._total_speed)
         oracles = words.plural(len(view.oracles), "oracle")
         return {
             "rounds": f"{status.rounds_done} this session{failed}; last round {words.last_round(status)}",
@@ -142,10 +142,13 @@ class Facts:
         return f"{100 * own / max(own, whole):.1f} % of the swarm's" if whole else "none in the swarm yet"
 
     @property
+    def _total_speed(self) -> float:
+        return words.total_speed(self.status, self.view, self.about.peer_id, self.about.manifest.limits)
+
+    @property
     def round_ends_in(self) -> float | None:
         """Seconds until the round will be full at today's speed, or out of time; None: unknown."""
-        status, rounds = self.status, self.about.manifest.rounds
-        speed = words.total_speed(status, self.view, self.about.peer_id)
+        status, rounds, speed = self.status, self.about.manifest.rounds, self._total_speed
         if status.state != "training" or speed <= 0:
             return None
         left = max(0.0, status.progress.target - status.progress.tokens)

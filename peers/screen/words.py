@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.quality import Quality
+from dupt_swarm.manifest import Limits
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import View
@@ -46,10 +47,10 @@ def figure(quality: Quality, decimals: int = 3) -> str:
     return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share is not None)
 
 
-def total_speed(status: Status, view: View, peer_id: str) -> float:
-    """Tokens per second of all oracles together."""
-    others = [peer for peer in view.oracles if peer.peer_id != peer_id]
-    return status.tokens_per_second + sum(peer.record.tokens_per_second for peer in others)
+def total_speed(status: Status, view: View, peer_id: str, limits: Limits) -> float:
+    """Tokens per second of all oracles together; others may claim what they like, see `View.speeds`."""
+    others = (speed for each, speed in view.speeds(limits).items() if each != peer_id)
+    return status.tokens_per_second + sum(others)
 
 
 def reach(view: View, peer_id: str) -> str:

@@ -195,6 +195,15 @@ def test_a_round_ends_when_it_is_full_or_out_of_time() -> None:
     assert facts(status=status(tokens_per_second=0.0), view=View(0.0, ())).round_ends_in is None
 
 
+def test_nobody_can_claim_the_speed_of_all() -> None:
+    """One oracle's word hides no other's share and ends no round on the screen."""
+    slow = status(progress=RoundProgress(tokens=0.0, target=14_000.0, live=4, others_averaging=False))
+    honest = (oracle("me", 100.0), oracle("other", 100.0), oracle("third", 100.0))
+    shown = facts(status=slow, view=View(0.0, (*honest, oracle("liar", 1e12))))
+    assert shown.by_label()["speed"].startswith("100 tokens/s, 14 % of 4 oracles")
+    assert shown.round_ends_in == pytest.approx(20.0)
+
+
 def test_a_newer_state_that_is_fetched_is_on_the_panel() -> None:
     """In place of the round's end, for the swarm has ended this round."""
     half = Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1)
