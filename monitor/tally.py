@@ -92,8 +92,7 @@ class Tally:
             floor = Floor(max(before.tokens, record.tokens_total), max(before.failed, record.failed_rounds))
             increases += self._remember(peer.peer_id, _counted_by(record), floor)
         self.totals = self.totals.model_copy(update=self._sums(increases) | self._position(view))
-        known = (peer.peer_id for peer in view.peers if peer.peer_id in self._known)
-        return {peer_id: self._known[peer_id][1] for peer_id in known}
+        return {peer.peer_id: self._known[peer.peer_id][1] for peer in view.peers}
 
     def _remember(self, peer_id: str, counts: Counts, floor: Floor) -> Counts:
         """How much each count has risen since this peer was last seen; nothing at first sight."""
