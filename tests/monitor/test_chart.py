@@ -76,6 +76,13 @@ def test_one_liar_does_not_flatten_the_curve() -> None:
     assert all(float(tick.label) < 10 for tick in chart.y_ticks)
     assert min(y for _, y in places(chart.lines[0].path)) > -HEIGHT
     assert chart.hover[50][1] is None
+    assert draw(points[:51]).lines[0].end is None, "no dot at the edge for what lies outside"
+
+
+def test_held_out_loss_alone() -> None:
+    """Where no oracle reports a training loss the pointer finds the held-out one."""
+    points = [replace(one, loss=None, loss_min=None, loss_max=None) for one in falling(100)]
+    assert [y for _, y, _ in draw(points).hover] == [y for _, y in places(draw(points).lines[0].path)]
 
 
 def test_a_task_that_is_learnt() -> None:
@@ -119,7 +126,7 @@ def test_time_ticks(seconds: float, count: int) -> None:
 def test_loss_ticks(values: list[float]) -> None:
     """The axis holds the values, and its few labels are different and exact."""
     low, high, ticks = y_axis(values)
-    assert low <= min(values) <= max(values) <= high
+    assert 0 <= low <= min(values) <= max(values) <= high
     assert 1 <= len(ticks) <= 8
     assert len({label for _, label in ticks}) == len(ticks)
     assert all(

@@ -5,9 +5,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from dupt_swarm.node.reasons import FAILURES, in_order
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.ledger import Entry, Ledger
-from monitor.collector import METRICS, SwarmCollector
+from monitor.collector import METRICS, TASKS_MAX, SwarmCollector
 from monitor.watcher import Snapshot
 from tests.support.invented import MANIFEST, NOW, peer
 
@@ -175,6 +176,24 @@ def test_evaluations(scrapes: Scrapes) -> None:
     assert scrapes.values("dupt_swarm_eval_timestamp_seconds", "dataset")["set-00"] == NOW - 5
 
 
+def test_tasks_are_bounded(scrapes: Scrapes) -> None:
+    """However many tasks evaluators invent, only so many have a series."""
+    judges = range(9)
+    tasks = [tuple({**TASK, "task": f"t{judge}-{number}"} for number in range(8)) for judge in judges]
+    scrapes.see(peer("a"), *(peer(f"e{judge}", role="evaluator", tasks=tasks[judge]) for judge in judges))
+
+    assert len(scrapes.values("dupt_swarm_eval_task", "task")) == TASKS_MAX
+
+
+def test_averagings(scrapes: Scrapes) -> None:
+    """All attempts are counted, those that failed among them, for what divides the two."""
+    scrapes.see(peer("a"))
+    scrapes.see(peer("a", averaged_rounds=3, failures=in_order({"timeout": 2}, FAILURES)))
+
+    assert scrapes.values("dupt_swarm_averaging_rounds_total") == {MANIFEST.swarm_id: 5.0}
+    assert scrapes.values("dupt_swarm_averaging_rounds_failed_total", "reason")["timeout"] == 2.0
+
+
 def test_averaging(scrapes: Scrapes) -> None:
     """How the oracles' last rounds went: medians, the slowest, the smallest and the largest group."""
     for name, seconds, size in (("a", 1.0, 3), ("b", 2.0, 3), ("c", 9.0, 2)):
@@ -274,6 +293,7 @@ def test_progress_of_the_round(scrapes: Scrapes) -> None:
 
 def test_unknown_is_absent(scrapes: Scrapes) -> None:
     """What no peer has said has no sample: neither NaN nor an invented zero."""
+    assert scrapes.values("dupt_swarm_last_round_timestamp_seconds") == {}
     scrapes.see(peer("first", role="bootstrap"))
 
     samples = [sample for family in scrapes.registry.collect() for sample in family.samples]
@@ -333,21 +353,23 @@ def test_disagreement(scrapes: Scrapes) -> None:
 def test_busiest_peers_only() -> None:
     """Only the peers with the most tokens get series of their own, as many as allowed."""
     scrapes = Scrapes(max_peer_series=2)
-    scrapes.see(*(peer(f"p{tokens}", tokens_total=tokens) for tokens in (5, 30, 20, 10)))
+    scrapes.see(*(peer(f"p{tokens}", tokens_total=tokens, loss=tokens) for tokens in (5, 30, 20, 10)))
 
     assert scrapes.values("dupt_swarm_peer_tokens_total", "peer_id") == {"p30": 30.0, "p20": 20.0}
     assert set(scrapes.values("dupt_swarm_peer_info", "peer_id")) == {"p30", "p20"}
+    # What is told of all together is of all.
+    assert scrapes.values("dupt_swarm_loss_median_nats") == {MANIFEST.swarm_id: 15.0}
 
 
 def test_versions_are_bounded(scrapes: Scrapes) -> None:
     """However many versions peers invent, common ones keep their series and the rest share one."""
-    invented = [peer(f"x{number}", version=f"9.{number}") for number in range(100)]
-    scrapes.see(peer("a"), peer("b"), *invented, peer("o", version="other"))
+    invented = [peer(f"x{number}", version=f"9.{number // 2}") for number in range(200)]
+    scrapes.see(peer("a"), peer("b"), peer("c"), *invented, peer("o", version="other"))
 
     versions = scrapes.values("dupt_swarm_peer_versions", "version")
     assert len(versions) == 10
-    assert versions["0.1.0"] == 2.0
-    assert sum(versions.values()) == 103.0
+    assert versions["0.1.0"] == 3.0
+    assert sum(versions.values()) == 204.0
 
 
 def test_hostile_names(scrapes: Scrapes) -> None:

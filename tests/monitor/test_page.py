@@ -134,6 +134,7 @@ def test_contributors() -> None:
     listed = site.summary().contributors
     assert listed is not None
     assert [each.place for each in listed.listed] == [*range(1, 11)]
+    assert 'class="found"' not in site_of(replace(seen(peer("QmPeer29")), ledger=LEDGER)).page()
     assert "The links of the rounds are being read." in site_of(seen(peer("a"))).page()
 
 
@@ -171,12 +172,16 @@ def test_a_peer_whose_work_counted_for_nothing_has_no_place() -> None:
     text = words(site, "peer=QmDropped")
     assert "– QmDropped 0 0 % 0 – –" in text
     assert "tokens of 1 peer in the rounds up to 3, 1 of them weak." in text
+    alone = replace(seen(peer("a")), ledger=Ledger(0, 3, ledger.entries[1:]))
+    assert "– QmDropped 0 0 % 0 – –" in words(site_of(alone), "peer=QmDropped")
 
 
 @pytest.mark.parametrize("sought", ["QmNobody", "e", "eer20", "<script>", "a" * 5000, "%00"])
 def test_a_peer_that_is_not_found(sought: str) -> None:
     """It is said how to look, not that it gave nothing: it may only be away; what was typed stays text."""
-    page = site_of(replace(seen(peer("a")), ledger=LEDGER)).page(urlencode({"peer": sought}))
+    page = site_of(replace(seen(peer("QmPeer03", name="see")), ledger=LEDGER)).page(
+        urlencode({"peer": sought})
+    )
     assert "now, or has an id that ends so (6 characters at least)." in page
     assert "has counted" not in page
     assert "<script>" not in page

@@ -12,7 +12,14 @@ from dupt_swarm.node.record import AT_WORK, EvaluationRecord, RecordUpdate, Samp
 from dupt_swarm.node.view import Peer, View
 from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
 from monitor.history import History, Point
-from monitor.summary import HISTORY_MAX, PEERS_LISTED_MAX, Summary, summarise
+from monitor.summary import (
+    EVALUATIONS_MAX,
+    HISTORY_MAX,
+    PEERS_LISTED_MAX,
+    TASKS_LISTED_MAX,
+    Summary,
+    summarise,
+)
 from monitor.watcher import Snapshot
 from tests.support.invented import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
@@ -156,6 +163,7 @@ def test_status_and_page_name_the_same_round() -> None:
     assert (page.round.number, page.tokens_total) == (3, 900)
     assert (snapshot.totals.round, snapshot.totals.tokens) == (3, 900)
     assert page.loss.training == status["loss"]
+    assert {listed.rounds_behind for listed in page.peers.listed} == {0}, "who is ahead is not behind"
 
 
 def test_nobody_owns_every_share() -> None:
@@ -170,7 +178,7 @@ def test_nobody_owns_every_share() -> None:
 def test_a_peer_that_does_not_train_has_no_share() -> None:
     """The speed that a paused oracle had counts no more."""
     summary = summary_of(
-        seen(peer("a", tokens_per_second=10.0), peer("b", tokens_per_second=99.0, state="paused"))
+        seen(peer("a", tokens_per_second=0.5), peer("b", tokens_per_second=99.0, state="paused"))
     )
     assert {listed.peer_id: listed.share for listed in summary.peers.listed} == {"a": 1.0, "b": 0.0}
 
@@ -186,6 +194,23 @@ def test_many_peers() -> None:
     assert {len(column) for column in summary.history.values()} <= set(range(1, HISTORY_MAX + 1))
     assert len(summary.model_dump_json()) < 60_000
     assert all(isinstance(number, int) for number in summary.history["round"])
+
+
+def test_evaluators_without_end() -> None:
+    """Whatever they claim, oracles are listed before them, and of what they say only so much is."""
+
+    def judge(number: int) -> Peer:
+        results = tuple(
+            TaskResult(task=f"t{number}-{each}", metric="acc", value=0.5, round=3) for each in range(8)
+        )
+        evaluation = EvaluationRecord(dataset=f"d{number}", loss_nats=1.0, round=3, time=NOW)
+        says = {"evaluation": evaluation, "tasks": results, "published_at": "https://example.org/"}
+        return peer(f"e{number}", role="evaluator", tokens_total=2**61, **says)
+
+    summary = summary_of(seen(peer("z"), *map(judge, range(99))))
+    assert summary.peers.listed[0].peer_id == "z"
+    assert (len(summary.evaluations), len(summary.published)) == (EVALUATIONS_MAX, EVALUATIONS_MAX)
+    assert len(summary.tasks) == TASKS_LISTED_MAX
 
 
 def test_names_are_cleaned() -> None:

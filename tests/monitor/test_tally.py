@@ -68,11 +68,14 @@ def test_refused_records() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """However many peers come and go, only so many are remembered."""
-    tally = Tally()
-    for number in range(PEERS_REMEMBERED + 100):
-        tally.add(View(1.0, (peer(f"p{number}"),)))
+    """However many peers come and go, only so many are remembered: those that were seen last."""
+    tally, strangers = Tally(), PEERS_REMEMBERED + 100
+    for number in range(strangers):
+        tally.add(View(1.0, (peer("a", averaged_rounds=number), peer(f"p{number}"))))
     assert len(tally._known) == PEERS_REMEMBERED
+    assert tally.totals.averaged == strangers - 1
+    tally.add(View(2.0, (peer(f"p{strangers - 1}", averaged_rounds=2),)))
+    assert tally.totals.averaged == strangers + 1
 
 
 def test_floors() -> None:

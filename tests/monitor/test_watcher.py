@@ -1,3 +1,5 @@
+import math
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,7 @@ from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.ledger import Ledger
-from monitor.watcher import FAILURES_BEFORE_NEW_NODE, Watcher
+from monitor.watcher import FAILURES_BEFORE_NEW_NODE, LEDGER_SECONDS, LEDGER_SECONDS_MAX, Watcher
 from tests.support.invented import MANIFEST, peer
 from tests.support.waiting import wait_until
 
@@ -73,12 +75,66 @@ def test_the_ledger_is_read_beside() -> None:
         assert watcher.snapshot.ledger == Ledger(0, 3)
 
 
+def test_the_ledger_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at each refresh, nor twice at once, however long it takes: all links of a swarm are many."""
+    begun, go_on = [], threading.Event()
+
+    def read(_: FakeNode) -> Ledger:
+        begun.append(1)
+        go_on.wait(5)
+        return Ledger(0, 3)
+
+    monkeypatch.setattr(FakeNode, "ledger", read)
+    with Watcher(FakeSwarm().connect, interval=60) as watcher:
+        reading = watcher._reading
+        assert reading is not None
+        watcher._read_at = -math.inf
+        watcher.refresh()
+        assert watcher._reading is reading
+        go_on.set()
+        reading.join(5)
+        watcher.refresh()  # begins the second
+        watcher.refresh()
+        wait_until(lambda: len(begun) == 2)
+        assert watcher._reading is not reading
+
+
+def test_a_ledger_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for ever less often, until it can be read again; what was known stays."""
+    with Watcher(FakeSwarm().connect, interval=60) as watcher:
+        wait_until(lambda: watcher._ledger is not None)
+        monkeypatch.setattr(FakeNode, "ledger", lambda _: fail())
+        pauses = []
+        for _ in range(9):
+            watcher._read_ledger()
+            pauses.append(watcher._pause)
+        assert pauses[:2] == [2 * LEDGER_SECONDS, 4 * LEDGER_SECONDS]
+        assert pauses[-1] == LEDGER_SECONDS_MAX
+        assert watcher._ledger == Ledger(0, 3)
+        monkeypatch.undo()
+        watcher._read_ledger()
+        assert watcher._pause == LEDGER_SECONDS
+
+
 def test_unreachable_at_start() -> None:
     """No swarm at the start is the caller's error, not something to wait for."""
     swarm = FakeSwarm()
     swarm.refuses = True
     with pytest.raises(UnreachableError):
         Watcher(swarm.connect)
+
+
+def test_interrupted_at_start() -> None:
+    """No node is left behind by a program that is ended while it reads the first records."""
+    swarm = FakeSwarm()
+
+    def interrupt() -> View:
+        raise KeyboardInterrupt
+
+    swarm.answer = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        Watcher(swarm.connect)
+    assert swarm.nodes[0].closed == 1
 
 
 def test_nobody_there() -> None:
@@ -92,8 +148,8 @@ def test_nobody_there() -> None:
         assert watcher.snapshot.totals.tokens == 5
 
 
-def test_failed_refresh() -> None:
-    """A refresh that fails is counted, and the last view is kept."""
+def test_failed_refresh(caplog: pytest.LogCaptureFixture) -> None:
+    """A refresh that fails is counted, and the last view is kept; each outage is told once, and its end."""
     swarm = FakeSwarm()
     with Watcher(swarm.connect, interval=60) as watcher:
         swarm.nodes[0].answer = fail
@@ -105,6 +161,11 @@ def test_failed_refresh() -> None:
         watcher.refresh()
         assert (watcher.snapshot.up, watcher.snapshot.refresh_errors) == (True, 1)
 
+        for answer in (lambda: SWARM, fail, fail):
+            swarm.nodes[0].answer = answer
+            watcher.refresh()
+    assert [caplog.text.count(words) for words in ("cannot be read", "reachable again")] == [2, 1]
+
 
 def test_new_node() -> None:
     """After several failures a new node takes over, in the same swarm only; the old one is closed."""
@@ -114,7 +175,11 @@ def test_new_node() -> None:
         wait_until(lambda: len(swarm.nodes) == 2 and watcher.snapshot.up)
         assert watcher.snapshot.refresh_errors == FAILURES_BEFORE_NEW_NODE
         assert swarm.asked == ["", MANIFEST.swarm_id]
-    assert [node.closed for node in swarm.nodes] == [1, 1]
+
+        swarm.nodes[1].answer = fail  # the next outage is no longer than the first
+        wait_until(lambda: len(swarm.nodes) == 3 and watcher.snapshot.up)
+        assert watcher.snapshot.refresh_errors == 2 * FAILURES_BEFORE_NEW_NODE
+    assert [node.closed for node in swarm.nodes] == [1, 1, 1]
 
 
 def test_survives_long_outage() -> None:
@@ -150,8 +215,11 @@ def test_counters_survive_a_restart(tmp_path: Path) -> None:
     """A new monitor goes on from the counters of the one before, even if the swarm has lost rounds."""
     swarm = FakeSwarm()
     swarm.answer = lambda: View(1.0, (peer("a", role="bootstrap", time=1.0, swarm_tokens=900),))
-    with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor"):
-        pass
+    with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor") as watcher:
+        [file] = (tmp_path / "monitor").iterdir()
+        written = file.stat().st_ino
+        watcher.refresh()
+        assert file.stat().st_ino == written, "what has not changed is not written again"
     swarm.answer = lambda: SWARM
     with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "monitor") as watcher:
         assert watcher.snapshot.totals.tokens == 900
@@ -159,13 +227,20 @@ def test_counters_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_counters_that_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A folder that cannot be written is one warning, and no reason to stop watching."""
+    """A folder that cannot be written is one warning until it can, and no reason to stop watching."""
     (tmp_path / "file").write_text("")
     swarm = FakeSwarm()
     with Watcher(swarm.connect, interval=60, state_dir=tmp_path / "file") as watcher:
         watcher.refresh()
         assert watcher.snapshot.up
-    assert caplog.text.count("counters are not kept over a restart") == 1
+        assert caplog.text.count("counters are not kept over a restart") == 1
+        (tmp_path / "file").rename(tmp_path / "away")
+        watcher.refresh()
+        shutil.rmtree(tmp_path / "file")
+        (tmp_path / "away").rename(tmp_path / "file")
+        swarm.nodes[0].answer = lambda: View(1.0, (peer("a", role="bootstrap", time=1.0, swarm_tokens=9),))
+        watcher.refresh()
+    assert caplog.text.count("counters are not kept over a restart") == 2
 
 
 def test_close_while_connecting() -> None:
