@@ -73,4 +73,4 @@ def render(lines: Sequence[str], rows: int) -> list[Text]:
 
 
 def _name(peer: Peer) -> str:
-    return one_line(peer.record.name) or f"oracle {peer.peer_id[-8:]}"
+    return peer.record.name or f"oracle {peer.peer_id[-8:]}"

@@ -30,4 +30,5 @@ def test_a_line_for_each_round_and_nothing_for_an_empty_swarm(
     screen = DemoScreen()
     screen.watch(lambda: views.pop(0), lambda: bool(views), screen.log)
     lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert screen._first == {"a": 5.0, "b": 6.0}, "the loss at first stays"
     assert lines == ["round 1  loss: alice 5.000  b�ob 6.000", "round 2  loss: alice 4.000  b�ob 6.000"]

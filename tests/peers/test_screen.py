@@ -6,10 +6,11 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.live import Live
 from rich.text import Text
 
@@ -21,9 +22,10 @@ from dupt_swarm.node.view import View
 from dupt_swarm.optimizer.contribution import Contribution, Order
 from peers.screen.events import Events
 from peers.screen.frame import braille, cut_off, frame, resample
-from peers.screen.history import Curve, Odometer
-from peers.screen.log import Log, describe
+from peers.screen.history import Curve, History, Odometer
+from peers.screen.log import Log, _can_draw, describe
 from peers.screen.panel import Panel, Whole
+from peers.screen.table import build_table
 from peers.screen.words import (
     amount,
     bar,
@@ -86,7 +88,7 @@ def test_a_pause_is_one_line_of_the_log(capsys: pytest.CaptureFixture[str]) -> N
     log, view = Log(), View(0.0, ())
     log.begin(about())
     paused = status(state="paused")
-    for shown in (status(), paused, paused, paused, status()):
+    for shown in (status(), status(), paused, paused, paused, status()):
         log.show(shown, view, QUIET)
     states = [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()[1:]]
     assert [state.split()[1] for state in states] == ["training", "paused", "training"]
@@ -169,6 +171,8 @@ def test_the_panel_says_what_was_given_ever() -> None:
     unknown = replace(before, status=replace(before.status, ledger_place=LedgerPlace(5, 1, 1, whole=False)))
     [line] = [each for each in lines(frame(unknown, 80, 23)) if " given" in each]
     assert line.strip() == "given     1.23 M tokens, 30.9 % of the swarm's"
+    alone = replace(before, status=status(contributed_tokens=5_000_000))
+    assert alone.by_label()["given"] == "5.00 M tokens, 100.0 % of the swarm's"
 
 
 def test_a_high_terminal_has_higher_curves_and_more_events() -> None:
@@ -193,6 +197,10 @@ def test_a_round_ends_when_it_is_full_or_out_of_time() -> None:
     assert facts(status=status(progress=slow), round_seconds=10.0).round_ends_in == most - 10
     assert facts(status=status(state="paused")).round_ends_in is None
     assert facts(status=status(tokens_per_second=0.0), view=View(0.0, ())).round_ends_in is None
+    full = RoundProgress(tokens=2000.0, target=1000.0, live=2, others_averaging=False)
+    assert facts(status=status(progress=full)).round_ends_in == 0
+    assert facts(status=status(progress=slow), round_seconds=most + 9).round_ends_in == 0
+    assert facts(status=status(state="averaging")).round_end == "averaging"
 
 
 def test_nobody_can_claim_the_speed_of_all() -> None:
@@ -208,6 +216,22 @@ def test_a_newer_state_that_is_fetched_is_on_the_panel() -> None:
     """In place of the round's end, for the swarm has ended this round."""
     half = Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1)
     assert "fetching a newer state: 50 %" in lines(frame(facts(fetching=half), 80, 23))[3]
+    written = io.StringIO()
+    with Live(console=Console(file=written, width=80, height=24), auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.downloading(half)  # that of joining
+        panel.begin(about())
+
+        def shown(number: int) -> bool:
+            panel.show(status(round=number), VIEW, QUIET)
+            return panel._facts is not None and panel._facts.fetching is not None
+
+        assert not shown(7)
+        panel.downloading(half)
+        assert [shown(7), shown(8)] == [True, False], "the round that it would end has ended"
+        panel.downloading(half)
+        panel.downloading(replace(half, bytes_done=100))
+        assert not shown(8)
 
 
 def test_what_is_said_is_an_event_at_once() -> None:
@@ -282,17 +306,36 @@ def test_bytes_are_added_up_over_restarts_of_the_node() -> None:
     assert odometer.total == 360
 
 
+def test_what_is_remembered_of_reports() -> None:
+    """A pause adds no loss and begins the round anew; a held-out loss is one point; sent is not received."""
+    history, now = History(), status()
+    for shown in (now, replace(now, loss=5.0), replace(now, loss=9.0, state="paused")):
+        history._began = -math.inf
+        history.note(shown, Traffic(received=70, sent=40))
+    found = history.facts(about(max_upload=1e6, max_download=2e6), now, VIEW)
+    assert (found.losses, found.held_out) == ([5.5, 5.0], [6.0])
+    assert (found.up.total, found.up.limit) == (40, 1e6)
+    assert (found.down.total, found.down.limit) == (70, 2e6)
+    assert found.round_seconds < 60
+    history._began = -math.inf
+    history.note(now, QUIET)
+    assert history.facts(about(), now, VIEW).round_seconds == math.inf
+
+
 def test_what_happens_is_told_in_words() -> None:
     """Rounds, held-out losses, pauses, who came and who left; nothing at the first report."""
     events, other = Events(), oracle("other", 300.0, name="bob")
-    me = oracle("me", 90.0)
-    events.note(status(), View(0.0, (me,)), "me")
+    me, early = oracle("me", 90.0), oracle("early", 1.0)
+    events.note(status(latest=None), View(0.0, (early,)), "me")  # before our own record is there
+    events.note(status(), View(0.0, (me, early)), "me")
     assert not events.lines
     better = Quality(5.5, {"tokens": 10, "bytes": 40}, bits_per_byte=2.3)
     after = status(averaged(8), round=8, latest=better)
-    events.note(after, View(0.0, (me, other)), "me")
+    events.note(after, View(0.0, (me, other, early)), "me")
     events.note(replace(after, state="paused"), View(0.0, ()), "me")
-    events.note(replace(after, round=9), View(0.0, (me,)), "me")
+    failed = replace(after, round=9, last_round=RoundResult(None, Failure.TIMEOUT, 0, (), 2.0))
+    events.note(replace(after, round=9), View(0.0, (me, early)), "me")
+    events.note(failed, View(0.0, (me, early)), "me")
     told = [line.partition("  ")[2] for line in events.lines]
     assert told == [
         "round 8 averaged with 1 other in 0.6 s",
@@ -302,6 +345,7 @@ def test_what_happens_is_told_in_words() -> None:
         "took over the swarm's state of round 9",
         "goes on training",
         "bob left",
+        "round 10 failed: timeout (the contribution is kept)",
     ]
 
 
@@ -312,7 +356,7 @@ def draw(console: Console, **changed: object) -> None:
         panel.say("joining \x1b[31mthe swarm")
         panel.downloading(Downloading(bytes_done=50, bytes_total=100, bytes_per_second=1e6, donors=1))
         panel.preparing(1, 2)
-        panel.begin(about(name="al\x1b]0;title\x07ice"))
+        panel.begin(about(name="al\x1b]0;title\x07ice", device="c\x1b[2Jpu", corpus="te\x1b[2Jxts"))
         panel.show(status(**changed), VIEW, QUIET)  # type: ignore[arg-type]
         view = View(0.0, (*VIEW.peers, oracle("evil", 1.0, name="\x1b[2J\x9b31mboo\u202e")))
         panel.show(status(averaged(8), **changed), view, QUIET)
@@ -325,6 +369,36 @@ def test_a_strangers_name_cannot_command_the_terminal() -> None:
     draw(Console(file=written, width=80, height=24, color_system=None, force_terminal=False, record=True))
     assert "boo" in written.getvalue()
     assert not set("\x1b\x07\x9b\u202e") & set(written.getvalue())
+
+
+def test_a_log_obeys_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is said in it may be others' words."""
+    Log().say("from \x1b[2Jalice\nand bob")
+    assert capsys.readouterr().err.partition("  ")[2] == "from �[2Jalice and bob\n"
+
+
+def test_no_cell_of_a_table_commands_the_terminal() -> None:
+    """Strangers may have written it; nor does it begin a line."""
+    console = Console(file=io.StringIO(), record=True, width=80)
+    console.print(build_table(("name", "x"), [("e\x1b[2Jvil\nrow", "1")]))
+    assert [line.split() for line in console.export_text().splitlines()] == [
+        ["name", "x"],
+        ["e�[2Jvil", "row", "1"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding", "drawn"),
+    [("xterm", "UTF-8", True), ("dumb", "UTF-8", False), ("", "UTF-8", False), ("xterm", "ascii", False)],
+)
+def test_where_a_panel_is_drawn(
+    monkeypatch: pytest.MonkeyPatch, kind: str, encoding: str, drawn: bool
+) -> None:
+    """On terminals that move their cursor and show braille; elsewhere there are lines."""
+    terminal = SimpleNamespace(isatty=lambda: True, encoding=encoding)
+    monkeypatch.setattr("peers.screen.log.sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setenv("TERM", kind)
+    assert _can_draw() is drawn
 
 
 def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,6 +428,24 @@ def test_each_frame_is_shown_at_once_and_only_if_it_is_new() -> None:
     assert update.endswith("\x1b[?2026l")
     assert update.count("\x1b[?2026h") == 1
     assert "5.2500" in update
+
+
+def test_another_size_of_the_terminal() -> None:
+    """It is wiped, as it broke the lines anew; the last line is always the shell's."""
+    written = io.StringIO()
+    console = Console(file=written, width=80, height=24, force_terminal=True)
+    with Live(console=console, auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.begin(about())
+        for _ in range(60):
+            panel.say("something")
+        panel.show(status(), VIEW, QUIET)
+        assert panel._drawn is not None
+        assert len(panel._drawn[1]) == 23
+        assert "\x1b[2J" not in written.getvalue()
+        console.size = ConsoleDimensions(60, 16)
+        panel.show(status(), VIEW, QUIET)
+        assert "\x1b[2J" in written.getvalue()
 
 
 @pytest.mark.parametrize("event", ["short", "very long " * 20])
