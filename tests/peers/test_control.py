@@ -17,11 +17,12 @@ import pytest
 from click.testing import CliRunner
 
 from dupt_swarm.errors import DuptError, UsageError
+from dupt_swarm.settings import Role
 from peers.cli import main
 from peers.control import actions
 from peers.control.actions import PeerControl
-from peers.control.client import SILENCE_SECONDS_MAX, ask, find_peer, is_healthy
-from peers.control.socket import SOCKET, serve_control
+from peers.control.client import SILENCE_SECONDS_MAX, LocalPeer, ask, find_peer, is_healthy
+from peers.control.socket import REQUEST_BYTES_MAX, SOCKET, serve_control
 
 
 def about(name: str, swarm_id: str, **more: Any) -> Mapping[str, Any]:
@@ -90,6 +91,27 @@ def test_a_peer_that_is_told_twice_to_stop(tmp_path: Path, monkeypatch: pytest.M
     assert signals == [signal.SIGTERM]
 
 
+@pytest.mark.parametrize(
+    ("role", "answer"), [("oracle", "still starting"), ("bootstrap", "a bootstrap does not train")]
+)
+def test_who_cannot_be_paused_says_why(tmp_path: Path, role: Role, answer: str) -> None:
+    """An oracle without a trainer yet, and those that never have one."""
+    swarm: Any = SimpleNamespace(
+        manifest=SimpleNamespace(swarm_id="a-0"), peer_id="", state=SimpleNamespace(round=0)
+    )
+    with serve_control(tmp_path, PeerControl(swarm, role, "").actions):
+        assert answer in ask(tmp_path, "pause")["error"]
+
+
+def test_a_request_without_end(tmp_path: Path) -> None:
+    """It is refused as soon as it is too long, and takes no memory."""
+    with serve_control(tmp_path, {}), socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(4)
+        connection.connect(str(tmp_path / SOCKET))
+        connection.sendall(b"x" * REQUEST_BYTES_MAX)
+        assert b"not a request" in connection.recv(100)
+
+
 def test_commands_are_answered_as_long_as_the_block_runs(tmp_path: Path) -> None:
     """The socket is the owner's alone, whatever the umask, and gone afterwards."""
     before = os.umask(0)
@@ -105,9 +127,11 @@ def test_commands_are_answered_as_long_as_the_block_runs(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a short path for every folder")
-def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
-    """A socket's address holds 108 bytes, but a folder's path may be longer."""
-    folder = tmp_path.joinpath(*["folder-with-a-long-name"] * 10)
+@pytest.mark.parametrize("name", ["folder-with-a-long-name", "öö😀"])
+def test_a_path_of_any_length_will_do(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    """A socket's address holds 108 bytes, but a folder's path may be longer, in characters or in bytes."""
+    tmp_path = tmp_path_factory.mktemp("p", numbered=True)
+    folder = tmp_path.joinpath(*[name] * 10)
     folder.mkdir(parents=True)
     with serve_control(folder, {"status": lambda: {}}):
         assert (folder / SOCKET).is_socket()
@@ -215,6 +239,12 @@ def test_health_is_an_exit_code(peers: Path) -> None:
     shown = run(main, [*arguments, "one", "--json"])
     assert json.loads(shown.output)["healthy"] is True
     assert is_healthy({"silence_seconds": SILENCE_SECONDS_MAX})
+    assert not is_healthy({"silence_seconds": SILENCE_SECONDS_MAX + 1})
+
+
+def test_a_name_that_a_terminal_would_obey(tmp_path: Path) -> None:
+    """Who started that peer chose it, and who asks may be somebody else."""
+    assert "\x1b" not in str(LocalPeer(tmp_path, {**about("e\x1b[2Jvil", "a-0")}))
 
 
 def test_status_without_health_needs_an_address() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,6 +24,14 @@ def test_a_gpu_in_base_units(monkeypatch: pytest.MonkeyPatch) -> None:
         "dupt_peer_gpu_energy_joules_total": [(("3",), 1500.0)],
     }
     assert list(samples_of([Card("GPU-2")])) == []
+
+
+def test_a_gpu_at_rest_is_told() -> None:
+    """Zero is a figure."""
+    card: Any = SimpleNamespace(index=0, **{read: lambda: 0 for read in ("utilization", "used_bytes")})
+    for read in ("total_bytes", "temperature", "energy"):
+        setattr(card, read, lambda: None)
+    assert [samples for _, samples in samples_of([card])] == [[(("0",), 0)], [(("0",), 0)]]
 
 
 def test_without_a_gpu_there_are_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,10 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hivemind.p2p import P2PHandlerError
@@ -27,14 +28,17 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.tokenizer import train_tokenizer
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.spec import Distribution, MetricSpec
-from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName
+from dupt_swarm.node.messages import CatchingUp, FetchFailed, RoundResult, StateName, Traffic
 from dupt_swarm.node.reasons import ENDINGS, REFUSED_MESSAGES, Failure
 from dupt_swarm.node.record import PeerState
+from dupt_swarm.node.view import View
+from dupt_swarm.settings import NodeSettings
 from peers.metrics.collector import PeerMetrics
 from peers.metrics.http import parse_address, serve_metrics
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder
 from tests.support.loopback import free_port
 from tests.support.programs import BIN, LISTEN
+from tests.support.screen import averaged, oracle, status
 from tests.support.stranger import store_at, stranger_beside
 from tests.support.texts import library
 from tests.support.tiny import tiny_manifest
@@ -238,12 +242,45 @@ def test_rounds_and_pauses_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert (recorder.rounds, recorder.failed) == (2, Counter(peer_lost=1))
     assert recorder.durations.read()[1] == pytest.approx(7.3)
     assert recorder.paused_seconds == 6.0
-    assert recorder.last_success is not None
+    succeeded = recorder.last_success
+    assert succeeded is not None
+    clock = iter([9.0])
+    recorder.report(SimpleNamespace(last_round=replace(bad), state="training"))  # type: ignore[arg-type]
+    assert (recorder.rounds, recorder.last_success) == (3, succeeded)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_what_a_peer_knows_of_itself(trains: bool) -> None:
+    """Beside or instead of its record; what has not happened yet is zero, what is not known is not there."""
+    view = View(0.0, (oracle("me", 90.0), oracle("other", 90.0)))  # in round 7
+    swarm: Any = SimpleNamespace(
+        **{"peer_id": "me", "view": view, "restarts": {}, "traffic": Traffic(received=70, sent=40)},
+        manifest=SimpleNamespace(swarm_id="run"),
+        state=SimpleNamespace(round=9 if trains else 5),
+        folder=SimpleNamespace(checkpoint=None),
+        listen=lambda _: None,
+    )
+    metrics, registry = PeerMetrics(), CollectorRegistry()
+    registry.register(metrics)
+    metrics.joined(swarm, NodeSettings("oracle"))
+    assert "tokens_total" not in Scrape(generate_latest(registry).decode()), "earlier sessions count"
+    if trains:
+        running: Any = SimpleNamespace(observe=lambda _: None, learning_rate=0.1)
+        metrics.trains(running, "cpu")
+        metrics.report(status(averaged(9)))
+    scrape = Scrape(generate_latest(registry).decode())
+    assert (scrape["round"], scrape["round_lag"]) == ((9, 0) if trains else (7, 0))
+    assert (scrape["network_receive_bytes_total"], scrape["network_transmit_bytes_total"]) == (70, 40)
+    assert scrape.by("node_restarts_total", "reason") == dict.fromkeys(ENDINGS, 0)
+    assert scrape.by("refused_messages_total", "reason") == dict.fromkeys(REFUSED_MESSAGES, 0)
+    if trains:
+        assert scrape.by("averaging_rounds_failed_total", "reason") == dict.fromkeys(Failure, 0)
+        assert (scrape["averaging_group_size"], scrape["tokens_total"]) == (2, 1_234_567)
 
 
 def test_downloads_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each download has its duration; failed ones are counted beside it, other events passed over."""
-    clock = iter([10.0, 12.0, 20.0, 50.0])
+    clock = iter([10.0, 12.0, 15.0, 20.0, 50.0])
     monkeypatch.setattr("peers.metrics.recorders.time.monotonic", lambda: next(clock))
     recorder = DownloadRecorder()
     newer = StateName(1, 640, "a" * 64)
@@ -251,9 +288,11 @@ def test_downloads_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         CatchingUp(fetching=False, newer=None),
         CatchingUp(fetching=True, newer=None),
         CatchingUp(fetching=False, newer=newer),
+        CatchingUp(fetching=True, newer=None),  # by a node that dies
         CatchingUp(fetching=True, newer=None),
         FetchFailed(),
         CatchingUp(fetching=False, newer=None),
+        CatchingUp(fetching=False, newer=newer),
         "something else",
     )
     for event in events:
