@@ -224,7 +224,7 @@ def test_a_gpu_has_no_more_memory_than_training_may_take(monkeypatch: pytest.Mon
 def test_a_container_has_no_more_memory_than_it_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit of its control group counts, where there is one."""
+    """The limit of its control group counts, where there is one; a corpus read once takes none of it."""
     monkeypatch.setattr(machine, "CGROUP", tmp_path)
     whole = machine.free_memory()
     (tmp_path / "memory.current").write_text("400000\n")
@@ -232,6 +232,8 @@ def test_a_container_has_no_more_memory_than_it_may_take(
     assert machine.free_memory() > whole / 2
     (tmp_path / "memory.max").write_text("1000000\n")
     assert machine.free_memory() == 600_000
+    (tmp_path / "memory.stat").write_text("anon 50000\ninactive_file 300000\nactive_file 50000\n")
+    assert machine.free_memory() == 900_000
 
 
 def test_the_disk_is_held_against_what_will_be_kept(tmp_path: Path) -> None:
