@@ -1,5 +1,6 @@
 """`dupt-peer service` without a service manager; tests/system/test_service.py has a real systemd."""
 
+import contextlib
 import plistlib
 import shlex
 import signal
@@ -8,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dupt_swarm.disk.folders import SwarmFolder
 from dupt_swarm.errors import DuptError
+from peers.service.commands import service
 from peers.service.last_join import FILE, LastJoin
 from peers.service.launchd import Launchd
 from peers.service.systemd import Systemd
@@ -115,6 +119,39 @@ def test_an_agent_for_a_mac_has_each_word_as_it_was_typed() -> None:
     assert agent["WorkingDirectory"] == str(LAST.directory)
     assert agent["EnvironmentVariables"] == LAST.variables
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
+
+
+def test_a_folder_that_another_peer_uses_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is installed, unless it is the service itself that runs there, which starts anew."""
+    started: list[str] = []
+
+    class Made(Systemd):
+        path, running = tmp_path / "unit", False
+
+        def check(self) -> None:
+            pass
+
+        def runs(self) -> bool:
+            return self.running
+
+        def start(self) -> None:
+            started.append(self.path.read_text())
+
+    def install() -> int:
+        return CliRunner().invoke(service, ["install", "--state-dir", str(tmp_path)]).exit_code
+
+    monkeypatch.setattr("peers.service.commands.manager_here", Made)
+    last = LAST.model_copy(update={"directory": tmp_path})
+    last.save(tmp_path)
+    with contextlib.closing(SwarmFolder(tmp_path, last.swarm_id, "oracle")):
+        assert (install(), Made.path.exists()) == (2, False)
+        Made.running = True
+        Made.path.write_text("of another swarm")
+        assert (install(), started) == (2, [])
+        Made.path.write_text(Made().text(last))
+        assert (install(), started) == (0, [Made().text(last)])
 
 
 @pytest.mark.parametrize("command", ["status", "uninstall"])
