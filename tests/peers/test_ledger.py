@@ -1,13 +1,15 @@
 """`dupt-peer ledger`: what peers have given, by the rounds of a real swarm."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from dupt_swarm.replica.ledger import Entry, Ledger
-from peers.ledger import to_json
+from peers.ledger import table, to_json
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -65,3 +67,20 @@ def test_one_peer_of_it() -> None:
             "last_round": 3,
         }
     ]
+
+
+def test_whose_work_counted_for_nothing_has_no_place() -> None:
+    """Neither in the table, which says how much there is of what was dropped, nor in JSON."""
+    ledger = Ledger(0, 3, (Entry("QmGiver", 10, 1, 0, 3, 3), Entry("QmDropped", 0, 0, 2, 0, 0)))
+    console = Console(file=io.StringIO(), record=True, width=120)
+    console.print(table(ledger, {"QmGiver": "ada"}, "", 20))
+    assert [line.split() for line in console.export_text().splitlines()[1:]] == [
+        ["1", "ada", "QmGiver", "10", "100.0%", "1", "0", "3", "3"],
+        ["–", "–", "mDropped", "0", "0.0%", "0", "2", "–", "–"],
+    ]
+    console.print(table(ledger, {}, "QmDropped", 20))
+    assert "QmGiver" not in console.export_text()
+    console.print(table(ledger, {}, "", 1))
+    assert "mDropped" not in console.export_text()
+    places: Any = to_json("s-0", ledger, {})["peers"]
+    assert [each["place"] for each in places] == [1, None]

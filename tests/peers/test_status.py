@@ -116,7 +116,7 @@ def test_a_narrow_terminal_has_fewer_columns(
     """Those that stay are whole: half a number would be another one."""
     figures = {"tokens_total": 243_975_168, "loss": 4.1234, "heldout_loss": 4.2345, "round": 1234}
     peers = (
-        make_peer("QmFirst", role="bootstrap", state="serving", name="first", reach="direct"),
+        make_peer("QmFirst", role="bootstrap", state="serving", name="first", reach="direct", round=7),
         make_peer(
             "QmAda", state="averaging", name="ada", reach="relayed", tokens_per_second=12_345.0, **figures
         ),
@@ -127,6 +127,8 @@ def test_a_narrow_terminal_has_fewer_columns(
     assert len(table.splitlines()) == 3
     assert {"averaging", "243,975,168", "1234", "4.1234", "4.2345"} <= set(table.split())
     assert ("bootstrap" in table) == ("role" not in missing)
+    [first] = [line.split() for line in table.splitlines() if "first" in line]
+    assert "0" not in first, "who does not train has no speed"
 
 
 def test_a_long_name_costs_no_column(make_peer: Callable[..., Peer]) -> None:
