@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import psutil
 
 from dupt_swarm.command_line.exit_codes import message
-from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.disk.limit import folder_bytes, format_bytes
 from dupt_swarm.disk.offered import TEXT_BYTES
 from dupt_swarm.errors import CorpusError, DeviceError, UsageError
@@ -131,7 +130,7 @@ def check_offer(manifest: Manifest | None) -> Check:
     if not manifest.offer:
         return Check("corpus", False, "none of your own, and this swarm offers none", "give --corpus")
     offer = manifest.offer
-    return Check("corpus", True, f"the swarm's text: {one_line(offer.described)}, {offer.tokens:,} tokens")
+    return Check("corpus", True, f"the swarm's text: {offer.described}, {offer.tokens:,} tokens")
 
 
 def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
