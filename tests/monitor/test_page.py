@@ -277,6 +277,26 @@ def test_a_peer_that_has_contradicted_itself() -> None:
     assert "contradicted" not in Tags(site_of(seen(peer("a"))).page()).text
 
 
+def test_only_oracles_are_late_or_slow() -> None:
+    """An evaluator measures when it can, and trains nothing; without oracles nobody works on the round."""
+    old = {"round": 1, "state_digest": "b" * 64, "swarm_tokens": 300}
+    judge = peer("judge", role="evaluator", state="evaluating", device="cpu", **old)
+    text = words(site_of(seen(peer("a"), peer("late", **old), judge)))
+    assert "late 2 behind" in text
+    assert "judge evaluator evaluating – – – – cpu" in text
+    assert "nobody works on it" not in text
+    assert "Round 3 nobody works on it" in words(site_of(seen(peer("f", role="bootstrap", state="serving"))))
+
+
+def test_a_link_that_an_evaluator_gives_is_not_followed_with_trust() -> None:
+    """Neither a search engine counts it, nor does the page behind it learn whence one came."""
+    evaluation = {"dataset": "news", "loss_nats": 4.5, "round": 3, "time": NOW}
+    url = "https://example.org/model"
+    judge = peer("e", role="evaluator", evaluation=evaluation, published_at=url)
+    [link] = [tag for tag in Tags(site_of(seen(peer("a"), judge)).page()).named("a") if tag["href"] == url]
+    assert link["rel"] == "nofollow noopener noreferrer"
+
+
 @pytest.mark.parametrize(
     ("count", "shown"),
     [(None, "–"), (0, "0 B"), (1234, "1.23 kB"), (45_600_000, "45.6 MB"), ((1 << 62) - 1, "4,611,686 TB")],
