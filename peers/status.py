@@ -136,7 +136,7 @@ def sample_lines(view: View) -> list[str]:
     if view.latest_sample is None:
         return []
     peer, found, sample = view.latest_sample
-    asked = one_line(peer.record.name) or peer.peer_id[-8:]
+    asked = peer.record.name or peer.peer_id[-8:]
     return [
         "",
         f"the model at round {found.round}, asked by {asked}:",

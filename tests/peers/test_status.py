@@ -51,6 +51,15 @@ def test_what_the_model_says_keeps_to_its_line(make_peer: Callable[..., Peer]) -
     assert text == "  generated: Once �[2J⟶upon   a� [red]time[/] 👍�"
 
 
+def test_an_evaluator_shows_what_it_has_measured(make_peer: Callable[..., Peer]) -> None:
+    """In the column in which oracles show what they have measured of themselves."""
+    evaluation = EvaluationRecord(dataset="x", loss_nats=2.0, accuracy=0.5, round=0, time=0.0)
+    peers = (make_peer("judge", role="evaluator", evaluation=evaluation), make_peer("a", heldout_loss=3.0))
+    judge, own = (line.split() for line in printed(peer_table(View(0.0, peers))).splitlines()[1:])
+    assert judge[-3:-1] == ["2.0000", "50.0%"]
+    assert own[-2] == "3.0000"
+
+
 def test_what_was_refused(make_peer: Callable[..., Peer]) -> None:
     """A line for each kind, the most frequent reason first; nothing where nothing was refused."""
     assert refusal_lines(View(0.0, (make_peer(),))) == []
