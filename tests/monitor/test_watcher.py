@@ -102,7 +102,8 @@ def test_the_ledger_is_read_now_and_then(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_ledger_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for ever less often, until it can be read again; what was known stays."""
     with Watcher(FakeSwarm().connect, interval=60) as watcher:
-        wait_until(lambda: watcher._ledger is not None)
+        assert watcher._reading is not None
+        watcher._reading.join(5)
         monkeypatch.setattr(FakeNode, "ledger", lambda _: fail())
         pauses = []
         for _ in range(9):

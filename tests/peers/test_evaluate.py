@@ -6,13 +6,15 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from dupt_swarm.errors import CorpusError, UsageError
+from dupt_swarm.errors import CorpusError, DuptError, UsageError
 from dupt_swarm.evaluator import dataset_name
 from dupt_swarm.learning.batches import held_out_batches
 from dupt_swarm.learning.corpus import Corpus
@@ -30,6 +32,8 @@ from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import load_state
 from dupt_swarm.settings import EvaluatorSettings
+from peers.evaluate import _Reporter
+from peers.screen.log import Log
 from tests.support.hugging_face import load_model
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer
@@ -304,3 +308,18 @@ def test_the_name_of_a_dataset(tmp_path: Path) -> None:
     for unfit in ("two words", "x" * 41, "-x", "é", "x\n"):
         with pytest.raises(UsageError, match=re.escape(f"{unfit}: use at most 40 letters")):
             dataset_name(EvaluatorSettings(tmp_path, dataset=unfit))
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_what_fails_ends_a_single_measurement_only(once: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who asked for one gets its exit code; who follows a swarm reads what failed, and measuring goes on."""
+
+    def fail() -> None:
+        raise DuptError("the task is gone")
+
+    harness: Any = SimpleNamespace(finished=fail, busy=False)
+    swarm: Any = None
+    reporter = _Reporter(swarm, None, harness, Log(), as_json=False, once=once)
+    with pytest.raises(DuptError) if once else nullcontext():
+        assert not reporter.look()
+    assert ("not measured on tasks: the task is gone" in capsys.readouterr().err) is not once
