@@ -1,18 +1,19 @@
-"""How a swarm is found whose initial peers are gone; the node is a stand-in."""
+"""How a swarm is found whose initial peers are gone, and entered; the node is a stand-in."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dupt_swarm.discovery import PEERS_OF_OLD_MAX, discover
-from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE
+from dupt_swarm.discovery import PEERS_OF_OLD_MAX, discover, invited
+from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE, SwarmFolder
 from dupt_swarm.errors import UnreachableError
 from dupt_swarm.node.address_book import AddressBook
 from dupt_swarm.node.commands import Discover
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import NodeSettings
-from tests.support.invented import peer
+from tests.support.invented import MANIFEST, peer
 
 GONE = "/ip4/192.0.2.1/tcp/1/p2p/QmGone"
 
@@ -66,3 +67,11 @@ def test_nobody_is_led_into_another_swarm(books: Path, address: str, swarm_id: s
         discover(node, NodeSettings("oracle", initial_peers=(address,), swarm_id=swarm_id), books)
     assert address in str(error.value)
     assert not [asked for asked in node.asked if "QmTwo" in str(asked)]
+
+
+def test_a_new_invitation_comes_before_the_one_that_was_kept(tmp_path: Path) -> None:
+    """The old one may have ended; who gives none comes with it."""
+    with contextlib.closing(SwarmFolder(tmp_path, MANIFEST.swarm_id, "oracle")) as folder:
+        folder.save_shared(MANIFEST.canonical_bytes(), b"{}", "old")
+    for given, used in (("new", "new"), ("", "old")):
+        assert invited(MANIFEST, NodeSettings("oracle", invitation=given), tmp_path).invitation == used
