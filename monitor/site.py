@@ -72,7 +72,7 @@ class Site:
         if path == "/api/v1/schema":
             return Answer("application/schema+json", schema())
         name = path.removeprefix("/page/")
-        if path.startswith("/page/") and name in FILES:
+        if name in FILES:
             return Answer(FILES[name], content(name), FOR_EVER)
         return None
 
