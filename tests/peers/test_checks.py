@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from dupt_swarm.disk.offered import TEXT_BYTES
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest.tables import Offer
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from dupt_swarm.version import VERSION
@@ -14,6 +17,7 @@ from peers.checks import machine
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
 from peers.screen.words import plural
+from tests.support.invented import MANIFEST as INVENTED
 from tests.support.tasks import small_task, two_languages, write_lines
 from tests.support.tiny import tiny_manifest
 
@@ -234,6 +238,25 @@ def test_a_container_has_no_more_memory_than_it_may_take(
     assert machine.free_memory() == 600_000
     (tmp_path / "memory.stat").write_text("anon 50000\ninactive_file 300000\nactive_file 50000\n")
     assert machine.free_memory() == 900_000
+    (tmp_path / "memory.max").write_text(f"{10**18}\n")
+    assert machine.free_memory() < 10**17, "nor more than the machine has"
+
+
+def test_what_is_there_already_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkpoints and tokens of this swarm take the place of those that its folder holds."""
+    (tmp_path / "run-0").mkdir()
+    (tmp_path / "run-0" / "file").write_bytes(b"x" * 1_000_000)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    assert machine.check_disk(tmp_path, "run-0", 900_000.0, None).ok
+    assert not machine.check_disk(tmp_path, "run-1", 900_000.0, None).ok
+
+
+@pytest.mark.parametrize(("tokens", "size"), [(1000, 2000), (10**12, TEXT_BYTES)])
+def test_offered_text_takes_what_it_has_or_its_limit(tokens: int, size: int) -> None:
+    """Two bytes for each token of a small vocabulary, as far as they are kept."""
+    offer = Offer(digest="0" * 64, tokens=tokens, title="t", source="s", licence="l")
+    manifest = INVENTED.model_copy(update={"offer": offer})
+    assert machine.offered_bytes(OracleSettings(), manifest) == size
 
 
 def test_the_disk_is_held_against_what_will_be_kept(tmp_path: Path) -> None:
