@@ -29,6 +29,7 @@ def test_a_peer_that_is_invited_has_a_members_account() -> None:
     limits = PeerLimits()
     limits.invited = {"guest"}
     assert limits.is_member("guest") and not limits.is_member("stranger")
+    assert limits.is_trusted("guest") and not limits.is_trusted("stranger")
     with ExitStack() as stack:
         for number in range(STRANGERS.open_streams):
             stack.enter_context(limits.open(f"stranger {number}", "stream"))
@@ -68,6 +69,29 @@ def test_bytes_are_counted_too() -> None:
     with pytest.raises(LimitError, match="too many bytes"):
         limits.count("a", size=1)
     limits.count("member", size=int(MEMBER.bytes_at_once))
+
+
+def test_what_was_sent_has_to_be_made_good() -> None:
+    """What a peer was given counts as its own, and idle hours before pay for none of it."""
+    clock = Clock(0.0)
+    limits = PeerLimits(clock)
+    limits.count("a", size=1)
+    clock.now += 3600.0
+    limits.charge("a", 2 * int(STRANGER.bytes_at_once))
+    with pytest.raises(LimitError, match="too many bytes"):
+        limits.count("a", size=1)
+    clock.now += 1.0 + STRANGER.bytes_at_once / STRANGER.bytes
+    limits.count("a", size=1)
+
+
+def test_what_is_opened_is_a_call() -> None:
+    """Also where it is closed again at once, so that few are ever open."""
+    limits = PeerLimits(Clock(0.0))
+    for _ in range(int(STRANGER.calls_at_once)):
+        with limits.open("a", "stream"):
+            pass
+    with ExitStack() as inside:
+        assert opened(limits, "a", "stream", inside) == "rate"
 
 
 def test_what_is_refused_costs_what_is_left() -> None:
@@ -129,6 +153,17 @@ def test_accounts_are_bounded() -> None:
         assert len(limits._accounts) == ACCOUNTS_MAX
         outcomes = [opened(limits, "first", "call", inside) for _ in range(STRANGER.open_calls)]
         assert outcomes == [""] * (STRANGER.open_calls - 1) + ["open"]
+
+
+def test_a_peer_that_goes_on_asking_is_not_forgotten() -> None:
+    """Else it would have as much again whenever so many others had asked for something."""
+    limits = PeerLimits(Clock(0.0))
+    limits.count("a", calls=int(STRANGER.calls_at_once))
+    for number in range(2 * ACCOUNTS_MAX):
+        limits.count(str(number), size=1)
+        limits.count("a", size=1)
+    with pytest.raises(LimitError, match="too many calls"):
+        limits.count("a", calls=1)
 
 
 def test_a_newcomer_among_many_is_not_forgotten_at_once() -> None:
