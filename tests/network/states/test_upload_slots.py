@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from dupt_swarm.network.states.serving import (
+    ASKING_MAX,
     ASKING_SECONDS,
     LINGER_SECONDS,
     LINGERING_MAX,
@@ -109,6 +110,7 @@ def test_strangers_leave_places_to_the_trusted(count: int) -> None:
     with ExitStack() as inside:
         crowd = [inside.enter_context(slots.taken_by(number, stranger=True)) for number in range(1000)]
         assert sum(crowd) == max(1, count * 3 // 4)
+        assert len(slots._asking) == ASKING_MAX
         with slots.taken_by("voter") as free:
             assert free is True
         with slots.taken_by("stranger", stranger=True) as free:
@@ -138,3 +140,16 @@ def test_strangers_take_turns() -> None:
         assert not slots.is_turn_over("late")
         now[0] += ASKING_SECONDS + TURN_SECONDS
         assert not slots.is_turn_over(0)  # nobody asks any more
+
+
+def test_a_request_that_ends_is_not_the_end_of_a_turn() -> None:
+    """Downloads have two under way: when one ends, its peer keeps its place, and has no more time for it."""
+    now = [0.0]
+    slots = UploadSlots(1, lambda: now[0])
+    with slots.taken_by("greedy", stranger=True):
+        with slots.taken_by("greedy", stranger=True) as free:
+            assert free is True
+        now[0] += TURN_SECONDS
+        with slots.taken_by("late", stranger=True) as free:
+            assert free is False
+        assert slots.is_turn_over("greedy")
