@@ -130,6 +130,14 @@ def test_what_arrived_is_kept_and_not_asked_for_again(blob) -> None:
     assert sorted(donors.gave["good"]) == sorted(set(range(CHUNKS)) - arrived)
 
 
+def test_what_did_not_come_uses_up_no_rate(blob) -> None:
+    """Donors that give nothing leave to others whatever may be received."""
+    bucket = TokenBucket(1e6, clock=lambda: 0.0)
+    with pytest.raises(NodeError):
+        asyncio.run(run(Assembly(blob.index), Donors(blob, bad="fails"), bucket=bucket))
+    assert bucket._left == 1e6
+
+
 def test_a_complete_assembly_asks_nobody(blob) -> None:
     """Nothing is missing, nothing is asked for."""
     assembly, donors = Assembly(blob.index), Donors(blob, a="is good")
