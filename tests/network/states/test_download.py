@@ -187,6 +187,18 @@ def test_the_first_ones_make_way(blob, monkeypatch, good) -> None:
     assert (len(donors.gave["good"]) > CHUNKS / 2) == (good == "is good")
 
 
+def test_one_that_made_way_is_asked_again(blob, monkeypatch) -> None:
+    """When those in whose favour it went have fallen silent."""
+    monkeypatch.setattr(download_module, "CHUNK_BYTES", 1 << 20)  # by which the rate seems to be very small
+    monkeypatch.setattr(download_module, "CHUNK_SECONDS", 0.2)
+    monkeypatch.setattr("random.shuffle", lambda _: None)
+    failing = {f"fast{number}": "slows down" for number in range(5)}
+    donors, assembly = Donors(blob, slow="is slow", **failing), Assembly(blob.index)
+    asyncio.run(run(assembly, donors, seconds=8.0))
+    assert bytes(assembly.finish().sections[0]) == bytes(blob.sections[0])
+    assert len(donors.gave["fast4"]) == 3  # it came in place of the slow one
+
+
 def test_a_fast_donor_does_more(blob) -> None:
     """Small requests are handed out as donors finish them."""
     donors, assembly = Donors(blob, slow="is slow", good="is good"), Assembly(blob.index)
