@@ -8,7 +8,7 @@ import pytest
 import torch
 from hivemind.p2p import PeerID
 
-from dupt_swarm.errors import NodeError
+from dupt_swarm.errors import CheckpointError, NodeError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import store as store_module
@@ -17,6 +17,7 @@ from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.network.states.store import StateStore, numel_max
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.state import ReplicaState
+from dupt_swarm.replica.storage import save_state
 from tests.support.direct import Direct
 from tests.support.tiny import tiny_manifest
 
@@ -140,6 +141,19 @@ async def test_a_joiner_is_not_made_to_fetch_any_size(manifest, monkeypatch) -> 
     joiner = Noting(await give(honest))
     fetched = await keeper_of(manifest, joiner).fetch(honest.digest, DONORS)
     assert fetched.layout == honest.layout
+
+
+async def test_a_state_of_another_outer_optimizer(make_manifest, tmp_path) -> None:
+    """It is refused by its index, before anything of it is fetched; and so is a checkpoint."""
+    state = state_of(1)
+    joiner = Noting(await give(state))
+    store = keeper_of(make_manifest(outer={"optimizer": "adamw", "momentum": 0.0}), joiner)
+    with pytest.raises(NodeError, match="belongs to another outer optimizer"):
+        await store.fetch(state.digest, DONORS)
+    assert joiner.asked == []
+    save_state(state, tmp_path / "state")
+    with pytest.raises(CheckpointError, match="saved with another outer optimizer"):
+        await store.load(tmp_path / "state")
 
 
 def test_the_bound_is_generous() -> None:
