@@ -10,13 +10,15 @@ import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.session import Ended
-from dupt_swarm.network.rounds.share import SHELF_ROUNDS, RoundShelf, _Fetching
+from dupt_swarm.network.rounds.share import SHELF_ROUNDS, RoundShelf, Share, _Fetching
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.contributions import encoded
 from tests.support.deciders import Decider, open_deciders, state_of, step
 
 NUMEL = 300_000
@@ -210,6 +212,22 @@ async def test_what_is_not_what_its_maker_has_signed_for_is_left_out(
         [link] = {each.link for each in ended}
         assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
         assert {state_of(each).digest for each in ended} == {link.after}
+
+
+@pytest.mark.parametrize("exchange", [Share, Reduce])
+async def test_what_is_brought_stays_as_it_was(make_sharing, exchange) -> None:
+    """The trainer writes its next contribution where this one was."""
+    manifest = make_sharing()
+    written = bytearray(encoded(torch.ones(10), manifest))
+    before = bytes(written)
+    bringing = exchange(manifest, 10, SimpleNamespace(peer_id="a"))
+    brought = await bringing.prepare(written, Claim(1, "0" * 64, 10, "a"))
+    written[:] = bytes(len(written))
+    if exchange is Share:
+        [kept] = bringing._held(brought.digest).sections
+    else:
+        _, kept = bringing._given[brought.digest]
+    assert bytes(kept) == before
 
 
 def test_a_shelf_has_the_last_rounds() -> None:
