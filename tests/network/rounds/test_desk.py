@@ -15,7 +15,7 @@ from dupt_swarm.network.rounds.stock import MAKERS_MAX
 from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.signed_words import Words
 from tests.support.members import Members
-from tests.support.words import brought, choice, promise, proposal
+from tests.support.words import acceptance, brought, choice, link, promise, proposal
 
 NEVER = 600.0  # seconds
 
@@ -72,3 +72,15 @@ def test_no_contribution_stands_for_more_than_it_can() -> None:
     for word in (replace(promise("a"), brought=heavy), proposal([], Choice((heavy,)))):
         with pytest.raises(ValueError, match="stands for more than it can"):
             here.note([word])
+
+
+def test_a_peer_that_contradicts_itself_is_exposed() -> None:
+    """By what it says here, or by what it has signed for a link that leaves the state otherwise."""
+    members, proofs = Members("abcde"), list[str]()
+    evidence = Evidence("abcde", lambda word, _: proofs.append(word.maker))
+    here = Desk(members.rounds["a"], Words("swarm"), evidence, weight_max=1e9)
+    here.note([acceptance(maker, choice("abc")) for maker in "abc"])
+    here.note([acceptance("a", choice("de"))])
+    assert proofs == ["a"]
+    here.compare(link("cde", choice("cde")))
+    assert proofs == ["a", "c"]
