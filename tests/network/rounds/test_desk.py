@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds import desk
 from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.evidence import Evidence
@@ -84,3 +85,20 @@ def test_a_peer_that_contradicts_itself_is_exposed() -> None:
     assert proofs == ["a"]
     here.compare(link("cde", choice("cde")))
     assert proofs == ["a", "c"]
+
+
+async def test_a_report_that_says_too_much_is_refused() -> None:
+    """Nothing of it is noted."""
+    members = Members("abcde")
+    coordinator, other = members.coordinator(0), members.coordinator(1)
+    here = Desk(
+        members.rounds[coordinator], Words("swarm"), Evidence("abcde", lambda *_: None), weight_max=10
+    )
+    members.bring(other)
+    report = members.rounds[other].report()
+    assert report.promise.brought is not None
+    said = replace(report, promise=replace(report.promise, brought=brought(other, 11)))
+    before = here.now
+    with pytest.raises(CallError) as caught:
+        await here.answer(other, cast(Any, SimpleNamespace(report=lambda *_: said)))
+    assert caught.value.refusal is Refusal.MALFORMED and here.now == before

@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.host import background
+from dupt_swarm.network.rounds import share
 from dupt_swarm.network.rounds.reduce import Reduce
 from dupt_swarm.network.rounds.session import Ended
 from dupt_swarm.network.rounds.share import SHELF_ROUNDS, RoundShelf, Share, _Fetching
@@ -212,6 +215,27 @@ async def test_what_is_not_what_its_maker_has_signed_for_is_left_out(
         [link] = {each.link for each in ended}
         assert set(link.choice.makers) == {peers[0].peer_id, peers[1].peer_id}
         assert {state_of(each).digest for each in ended} == {link.after}
+
+
+async def test_what_is_unusable_is_asked_for_once(make_sharing, monkeypatch) -> None:
+    """No honest member will hold it, so nobody is kept busy by it."""
+    monkeypatch.setattr(share, "RETRY_SECONDS", 0.0)
+    idle, asked = asyncio.Event(), list[str]()
+
+    async def fetch_index(digest: str, _: object) -> None:
+        asked.append(digest)
+        raise ValueError("of another form")
+
+    async def change(_: float) -> None:
+        idle.set()
+        await asyncio.Event().wait()
+
+    before, wanted = SimpleNamespace(electorate=Electorate()), [Brought("a", "a1", 1)]
+    floor = SimpleNamespace(before=before, wanted=wanted, donors=lambda _: [], change=change)
+    fetching = Share(make_sharing(), 10, cast(Any, SimpleNamespace(fetch_index=fetch_index)))
+    async with background(fetching._fetch_forever(_Fetching(floor), members=False)), asyncio.timeout(5):
+        await idle.wait()
+    assert asked == ["a1"]
 
 
 @pytest.mark.parametrize("exchange", [Share, Reduce])
