@@ -160,13 +160,15 @@ def test_what_was_left(kept, weak) -> None:
 
 def test_a_peer_that_was_at_a_state_of_a_branch_that_was_left(kept, weak, path) -> None:
     """Started again before it got to the other one, it finds back."""
-    first = history(kept, kept.states[0], path)
-    first.follow(weak.links)
-    first.follow(kept.links)
-    again = history(kept, weak.states[3], path)
-    assert again.chain.links == weak.links[:3]
-    assert again.follow(kept.links) == weak.links[1:3]
-    assert again.chain.links == on_disk(kept, path).links == kept.links
+    for rounds in (3, len(weak.links)):
+        path.unlink(missing_ok=True)
+        first = history(kept, kept.states[0], path)
+        first.follow(weak.links)
+        first.follow(kept.links)
+        again = history(kept, weak.states[rounds], path)
+        assert again.chain.links == on_disk(kept, path).links == weak.links[:rounds]
+        assert again.follow(kept.links) == weak.links[1:rounds]
+        assert again.chain.links == on_disk(kept, path).links == kept.links
 
 
 def test_a_chain_that_begins_earlier(kept, path) -> None:
