@@ -8,18 +8,9 @@ import pytest
 from dupt_swarm.network.rounds.ballots import AHEAD_MAX, FAILED_MAX, Ballots
 from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.network.rounds.round import Round
-from dupt_swarm.network.rounds.stock import MAKERS_MAX, OF_ONE_MAX, Stock
+from dupt_swarm.network.rounds.stock import MAKERS_MAX, Stock
 from dupt_swarm.network.rounds.voice import Pledged, Voice
-from dupt_swarm.replica.link import (
-    BROUGHT_MAX,
-    Acceptance,
-    Accepted,
-    Brought,
-    Choice,
-    Link,
-    Proposal,
-    coordinator_of,
-)
+from dupt_swarm.replica.link import Acceptance, Accepted, Brought, Choice, Link, Proposal, coordinator_of
 from tests.support.members import PACE, Members, after
 from tests.support.words import STATE, brought, choice, promise, proposal
 
@@ -484,26 +475,13 @@ def test_many_strangers_take_nobodys_place() -> None:
     assert set("abc") <= set(the_link(members, "abc").choice.makers)
 
 
-def test_what_anybody_says_is_bounded() -> None:
-    """Of strangers some are kept, and of each maker few contributions, one after the other."""
+def test_what_strangers_hold_is_bounded() -> None:
+    """They could say that they hold whatever they like, each by any number of keys."""
     stock = Stock(frozenset("abc"), lasting=True)
     for number in range(MAKERS_MAX + 1):
         stock.note_held(f"stranger {number}", frozenset("d"))
     stock.note_held("a", frozenset("d"))
     assert len(stock.held_by) == MAKERS_MAX + 1 and "a" in stock.held_by
-    each_of_a = [brought("a", 1 + number) for number in range(OF_ONE_MAX + 1)]
-    stock.learn(each_of_a)
-    assert stock.missing == each_of_a[-2:-1]
-    stock.learn(each_of_a[:1])
-    assert stock.missing == each_of_a[:1]
-
-
-def test_what_is_told_to_be_here() -> None:
-    """As many as a report may have, the electorate's first: else nobody could read it, or count those."""
-    stock = Stock(frozenset("abc"), lasting=True)
-    stock.learn([brought("a")])
-    stock.held |= {f"{number:064x}" for number in range(BROUGHT_MAX)} | {brought("a").digest}
-    assert len(stock.told) == BROUGHT_MAX and brought("a").digest in stock.told
 
 
 @pytest.mark.parametrize("lasting", [False, True])

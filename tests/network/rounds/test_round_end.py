@@ -26,6 +26,7 @@ from dupt_swarm.network.rounds.exchange import Averaged
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.judgement import Judgement
 from dupt_swarm.network.rounds.origins import Origins
+from dupt_swarm.network.rounds.session import Computed, Ended
 from dupt_swarm.network.rounds.tally import Tally
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.network.states.replaying import RoundLog
@@ -44,6 +45,7 @@ from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 from tests.support.deciders import Decider
 from tests.support.leftovers import patiently
+from tests.support.words import choice, link
 
 NUMEL = 10
 
@@ -59,7 +61,7 @@ class Alone:
     """In place of a `Membership`: of a peer that sees nobody."""
 
     def __init__(self, peer_id: str) -> None:
-        self.peer_id, self.is_at_work = peer_id, True
+        self.peer_id, self.is_at_work, self.electorate = peer_id, True, Electorate()
         self.attendance = Attendance()
         self.view = SimpleNamespace(time=math.inf)
         self.while_looking: Callable[[], None] = lambda: None
@@ -69,6 +71,7 @@ class Alone:
 
     def reach(self, electorate: Electorate) -> None:
         """See `Membership`."""
+        self.electorate = electorate
 
     async def refresh(self) -> Any:
         """See `Membership`."""
@@ -139,12 +142,12 @@ class Node:
         self.history.chain = History(self.store.current, Words(self.manifest.swarm_id)).chain
         self.deciding.reach(self.store.current)
 
-    async def end(self, values: torch.Tensor | None) -> RoundResult:
+    async def end(self, values: torch.Tensor | None, tokens: int = 10) -> RoundResult:
         """End a round with this contribution; None: it was not finite."""
         data = b"" if values is None else encoded(values, self.manifest)
         self._memory.contribution[: len(data)] = data
         state = replace(name_of(self.store.current), place=self.place)
-        return await self.participant.end_round(EndRound(state, len(data), 10))
+        return await self.participant.end_round(EndRound(state, len(data), tokens))
 
     @property
     def place(self) -> int:
@@ -189,6 +192,27 @@ async def test_a_good_round(alone) -> None:
         assert (result.state.round, result.state.swarm_tokens, result.reason) == (4, 310, None)
         assert (result.tokens, result.mates) == (10, ())
         assert result.state == replace(name_of(node.store.current), place=node.place)
+        assert node.alone.electorate == node.store.current.electorate
+
+
+async def test_more_tokens_than_a_contribution_may_stand_for(alone) -> None:
+    """It stands for as many as others would let it: they would refuse one of more."""
+    async with alone() as node:
+        result = await node.end(torch.ones(NUMEL), 1 << 50)
+        assert result.tokens == int(node.manifest.weight_limit(3)) < 1 << 50
+
+
+async def test_an_average_that_nobody_can_compute_is_named(stations, manifest) -> None:
+    """Where members average shares, the round cannot be computed again without it, which is kept."""
+    rounds = manifest.rounds.model_copy(update={"exchange": "reduce"})
+    reducing = manifest.model_copy(update={"rounds": rounds})
+    async with stations(1, reducing) as [station]:
+        node = Node(reducing, station, None)
+        await node.open()
+        assert (await node.end(torch.ones(NUMEL))).state is not None
+        [link] = node.history.chain.links
+        assert node.participant.log.get(link.average) is not None
+        await node.close()
 
 
 async def test_what_is_not_finite_is_counted(alone) -> None:
@@ -295,6 +319,26 @@ async def test_only_the_present_state_is_kept_while_the_next_is_computed(alone) 
             result = await node.end(torch.full((NUMEL,), 1.0 + number))
             assert result.reason is None
         assert kept == [1] * 6
+
+
+async def test_a_round_whose_link_is_not_of_our_chain(alone) -> None:
+    """Nothing comes of it: the trainer brings again what is not in the state that we go to."""
+    async with alone() as node:
+        state, session = node.store.current, node.deciding.present
+        after, order = replace(state, round=4), EndRound(name_of(state), 1, 10)
+        found = link("a", choice("a"), after=after.digest)
+        ended = Ended(found, Computed(after, Averaged(10, ("a",), {"": node.participant.tokenizer})))
+        assert session is not None
+        node.participant.on_left(session, ended)
+        assert (node.store.newer, node.history.chain.links) == (None, [])
+        for newer, reason in (
+            (None, Failure.PEER_LOST),
+            (replace(state, round=5), Failure.PEER_LOST),
+            (after, Failure.LEFT_OUT),  # in which only another's counts
+        ):
+            node.store.newer = newer
+            result = node.participant._ended(ended, order, 1.0)
+            assert (result.state, result.reason, node.store.current) == (None, reason, state)
 
 
 async def test_a_full_disk_stops_no_training(alone, caplog, tmp_path: Path) -> None:
