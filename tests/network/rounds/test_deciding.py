@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.rounds.deciding import WARY_ROUNDS
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.round import Roll
@@ -20,6 +21,7 @@ from dupt_swarm.replica.electorate import PROBATION_ROUNDS
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
+from tests.support.contributions import encoded
 from tests.support.deciders import Decider, open_deciders, state_of
 
 NUMEL = 3_000
@@ -310,6 +312,23 @@ async def test_what_does_harm_is_refused(deciders) -> None:
         link = link_of(ended)
         assert newcomer not in link.choice.makers and link.ballot > 0
         assert not any(each.proofs for each in peers)
+
+
+async def test_a_rejection_is_remembered(deciders) -> None:
+    """For some rounds ballots take no more than what the electorate brings."""
+    async with deciders(1) as ([peer], state):
+
+        async def refuses(_: ReplicaState) -> bool:
+            return False
+
+        peer.deciding.accepts = refuses
+        assert await peer.deciding.end(encoded(values(1), peer.manifest), 10) is None
+        wary = []
+        for rounds in (1, WARY_ROUNDS - 1, WARY_ROUNDS):
+            peer.reach(replace(state, round=state.round + rounds), [])
+            assert peer.deciding.present is not None
+            wary.append(peer.deciding.present.round.ballots._wary)
+        assert wary == [True, True, False]
 
 
 async def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
