@@ -5,12 +5,14 @@ import weakref
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.rounds.deciding import WARY_ROUNDS
+from dupt_swarm.network.rounds.deciding import WARY_ROUNDS, Deciding
 from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.round import Roll
@@ -23,6 +25,7 @@ from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
 from tests.support.deciders import Decider, open_deciders, state_of
+from tests.support.words import STATE, choice, link
 
 NUMEL = 3_000
 ENDING_SECONDS = 10.0
@@ -373,3 +376,21 @@ async def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
         assert link.after == before.acceptance.after
         assert [each.proofs for each in peers] == [[]] * 3
         ending[0].cancel()
+
+
+def test_who_has_signed_otherwise_than_for_our_link() -> None:
+    """It is exposed by what it signed for another, also by the leave that ours has; a desk compares too."""
+    ours, proofs, compared = link("abc", choice("abc"), left="d"), list[str](), list[Link]()
+    deciding = Deciding(
+        cast(Any, SimpleNamespace(manifest=SimpleNamespace(swarm_id="swarm"))),
+        cast(Any, None),
+        {STATE: ours}.get,
+        lambda one, _: proofs.append(one.maker),
+    )
+    other = link("ade", choice("de"), after="ef" * 32)
+    for each in (ours, replace(other, state="f" * 64), other):
+        deciding.compare(each)
+    assert sorted(proofs) == ["a", "d"]
+    deciding._desks[STATE] = cast(Any, SimpleNamespace(compare=compared.append))
+    deciding.compare(other)
+    assert compared == [other]
