@@ -63,10 +63,28 @@ def test_phantoms_with_ever_new_keys(book) -> None:
     assert book.expects("other")
 
 
+def test_newcomers_that_come_keep_the_door_open(book) -> None:
+    """Only rounds in a row are counted that others have spoilt."""
+    hold(book, ["ada"], ["ada"])
+    for newcomer in "xyz":
+        for number in range(TOLERATED_OF_NEWCOMERS - 1):
+            hold(book, ["ada", f"phantom {newcomer}{number}"], ["ada"])
+        assert hold(book, ["ada", newcomer], ["ada", newcomer]) == ("ada", newcomer)
+
+
+def test_a_peer_that_was_away_for_long_is_waited_for_again(book, clock) -> None:
+    """However many trials it has missed, one round to which it comes suffices."""
+    for _ in range(3 * TOLERATED_OF_MATES):
+        hold(book, ["ada", "slow"], ["ada"])
+        clock.now += LONGEST_SECONDS
+    hold(book, ["ada", "slow"], ["ada", "slow"])
+    assert book.expects("slow")
+
+
 def test_everybody_has_another_chance(book, clock) -> None:
     """Now and then a round waits for all; more and more rarely while that is in vain."""
     times = []
-    for _ in range(8):
+    for _ in range(10):
         while len(hold(book, ["ada", "phantom"], ["ada"])) == 1:
             clock.now += 1.0
         times.append(clock.now)
