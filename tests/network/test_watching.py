@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,8 +15,9 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.network.watching import Watching
+from dupt_swarm.network.watching import Watching, _Seen
 from dupt_swarm.node.view import View
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.ledger import Bookkeeping, Ledger
 from dupt_swarm.replica.signed_words import BeginningRecord
 from tests.support.hello import hello
@@ -185,3 +187,20 @@ async def test_a_branch_that_the_swarm_has_left_counts_no_more(kept, looking) ->
         for place in (0, 1):
             swarm.tell(place, kept, kept)
         assert await watching.ledger() == counted(kept)
+
+
+def test_what_a_chain_must_lead_to(kept) -> None:
+    """The state that was seen, by its electorate and tokens; what comes after it is cut."""
+    watching, state = Watching(cast(Any, SimpleNamespace(manifest=kept.manifest))), kept.states[-1]
+    seen = _Seen(state.digest, state.electorate, state.swarm_tokens)
+    go_on(kept, 1)
+    chain = kept.chain()
+    watching._check(chain, seen)
+    assert chain.head == state.digest
+    for wrong, problem in (
+        (replace(seen, digest="f" * 64), "do not lead to the state"),
+        (replace(seen, electorate=Electorate()), "to another electorate"),
+        (replace(seen, tokens=seen.tokens + 1), "count other tokens"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            watching._check(kept.chain(), wrong)
