@@ -23,6 +23,8 @@ from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.link import Choice, Link
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.words import FIVE, choice
+from tests.support.words import link as link_by
 
 
 @pytest.fixture
@@ -268,3 +270,43 @@ def test_a_large_state_gives_way_to_several_rounds(kept) -> None:
         log.add(link.after, {each.digest: kept.blobs[each.digest] for each in link.choice.brought}, large)
     brought = [each.digest for link in kept.links for each in link.choice.brought]
     assert [blob.digest for blob in log.blobs] == brought
+
+
+def auditor(links: dict[str, list[Link]]) -> Auditor:
+    """One that was told these."""
+    nothing: Any = None
+    return Auditor(nothing, nothing, [], links, {})
+
+
+def test_which_of_several_links_counts() -> None:
+    """A strong one, however often weak ones are told; of equals the one that most tell."""
+    strong, weak = link_by("abc", choice("abc")), link_by("x", choice("x", weak=True))
+    other = link_by("abd", choice("abcde"))
+    assert auditor({strong.after: [weak, weak, strong]}).chain_to(strong.after) == [strong]
+    assert auditor({strong.after: [strong, other, other]}).chain_to(strong.after) == [other]
+
+
+def test_links_that_lead_in_a_circle() -> None:
+    """Anybody can sign some: they are followed once."""
+    there = link_by("x", choice("x", weak=True))
+    back = replace(there, state=there.after, after=there.state)
+    looked: list[str] = []
+
+    class Told(dict[str, list[Link]]):
+        def __getitem__(self, digest: str) -> list[Link]:
+            looked.append(digest)
+            assert len(looked) < 10
+            return super().__getitem__(digest)
+
+    told = Told({there.after: [there], back.after: [back]})
+    assert set(auditor(told).chain_to(there.after)) == {there, back}
+
+
+def test_a_link_that_lies_about_the_contributions() -> None:
+    """That others have signed for the same state says nothing for it."""
+    signed, lie = link_by("abc", choice("abc")), link_by("x", choice("x"))
+    told = auditor({signed.after: [signed, lie]})
+    told._check(signed, FIVE)
+    told._check(replace(lie, choice=signed.choice), FIVE)
+    with pytest.raises(ValueError):
+        told._check(lie, FIVE)

@@ -405,6 +405,17 @@ async def test_a_link_that_lies_is_refuted(kept) -> None:
         await fetch_inputs(kept.manifest, giving, link, before, donors)
 
 
+async def test_a_weak_round_is_computed(kept) -> None:
+    """Even where its state would have fewer bytes: few have signed it, and one of them may lie."""
+    weak = kept.branch(0)
+    weak.end_round(values(7), [0], weak=True)
+    giving: Any = Giving(kept.blobs | weak.blobs)
+    replaying = Replaying(kept.manifest, giving, RoundLog(10, 1 << 24), torch.empty, always=False)
+    assert await replaying.replay(kept.states[0], kept.links[:1], always([])) is None
+    state = await replaying.replay(kept.states[0], weak.links, always([]))
+    assert state is not None and state.digest == weak.links[0].after
+
+
 async def test_those_whose_word_counts_are_asked_first(kept, peers_at) -> None:
     """A stranger that claims more than anybody holds nobody up."""
     kept = kept.branch(ROUNDS)
