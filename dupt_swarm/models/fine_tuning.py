@@ -153,11 +153,13 @@ class Finetuner:
         """
         if self.report is None:
             with self._progress.locked():
-                saved = self._progress.load()
-                threads = self._threads or (saved["threads"] if saved else threads_to_spare())
-                with keep_threads(threads):
-                    if not self._learn(saved, threads, on_moment):
-                        return False
+                self.report = self._read_report()  # another process may have been there until now
+                if self.report is None:
+                    saved = self._progress.load()
+                    threads = self._threads or (saved["threads"] if saved else threads_to_spare())
+                    with keep_threads(threads):
+                        if not self._learn(saved, threads, on_moment):
+                            return False
         shutil.rmtree(self._progress.folder, ignore_errors=True)
         return True
 

@@ -143,6 +143,16 @@ def test_two_at_once(tmp_path: Path, base: SavedModel, task: LabelledTask) -> No
     assert found
 
 
+def test_one_that_another_process_has_finished(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
+    """Started before that, and at it only afterwards: it is done, and not to be learnt again for nothing."""
+    second = Finetuner(base, task, tmp_path / "out", SETTINGS, "cpu")
+    first = Finetuner(base, task, tmp_path / "out", SETTINGS, "cpu")
+    assert first.run()
+    assert second.run(stop_after(0))
+    assert second.report == first.report
+    assert not second._progress.folder.exists()
+
+
 def test_a_fine_tuned_model_learns_on(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
     """Its decoder and special tokens go on to the next task; with the same labels its head does too."""
     assert Finetuner(base, task, tmp_path / "first", SETTINGS, "cpu").run()
