@@ -64,6 +64,15 @@ def test_an_empty_folder_that_one_is_in_stays(
     assert Path(REPLICA_FILE).exists()
 
 
+def test_what_a_killed_process_left_gives_way(model: SavedModel, tmp_path: Path) -> None:
+    """In a container, the next process has the number of the one before."""
+    (tmp_path / f".new.{os.getpid()}.unfinished").mkdir()
+    (tmp_path / f".new.{os.getpid()}.unfinished" / "left").write_text("x")
+    model.save(tmp_path / "new")
+    assert not (tmp_path / "new" / "left").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "new"}
+
+
 def test_what_is_there_is_not_overwritten(model: SavedModel, tmp_path: Path) -> None:
     """Neither a model nor a file; a link that leads nowhere is something too."""
     (tmp_path / "file").write_text("x")
