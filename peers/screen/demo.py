@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from dupt_swarm.command_line.printable import one_line
+from dupt_swarm.errors import NodeError
 from dupt_swarm.node.view import Peer, View
 from peers.screen.table import build_table
 from peers.screen.words import plural
@@ -57,13 +59,14 @@ class DemoScreen:
         Those that leave at the end stay in sight: what they reached is what counts.
         """
         while running():
-            view = look()
-            self._oracles |= {peer.peer_id: peer for peer in view.oracles}
-            for peer in view.oracles:
-                if peer.record.loss is not None:
-                    self._first.setdefault(peer.peer_id, peer.record.loss)
-            if view.oracles and view.agreed:
-                show(view.agreed.record.round)
+            with contextlib.suppress(NodeError):  # whoever only looks must not end the training
+                view = look()
+                self._oracles |= {peer.peer_id: peer for peer in view.oracles}
+                for peer in view.oracles:
+                    if peer.record.loss is not None:
+                        self._first.setdefault(peer.peer_id, peer.record.loss)
+                if view.oracles and view.agreed:
+                    show(view.agreed.record.round)
             time.sleep(LOOK_SECONDS)
 
     def log(self, round_now: int) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from dupt_swarm.errors import NodeError
 from dupt_swarm.node.view import Peer, View
 from peers.screen import demo
 from peers.screen.demo import DemoScreen
@@ -32,3 +33,23 @@ def test_a_line_for_each_round_and_nothing_for_an_empty_swarm(
     lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert screen._first == {"a": 5.0, "b": 6.0}, "the loss at first stays"
     assert lines == ["round 1  loss: alice 5.000  b�ob 6.000", "round 2  loss: alice 4.000  b�ob 6.000"]
+
+
+def test_an_observer_that_fails_ends_no_demo(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oracles train on; what was seen before stays, and what is seen afterwards is shown."""
+    monkeypatch.setattr(demo, "LOOK_SECONDS", 0.0)
+    alice = oracle("a", 100.0, name="alice")
+    outcomes: list[View | None] = [View(0.0, (at_round(alice, 1, 5.0),)), None, None]
+    outcomes.append(View(0.0, (at_round(alice, 2, 4.0),)))
+
+    def look() -> View:
+        if (found := outcomes.pop(0)) is None:
+            raise NodeError("the node did not answer ReadView")
+        return found
+
+    screen = DemoScreen()
+    screen.watch(look, lambda: bool(outcomes), screen.log)
+    lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["round 1  loss: alice 5.000", "round 2  loss: alice 4.000"]
