@@ -10,8 +10,12 @@ A folder appears when it is whole, and `latest` points at one that is, whenever 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +98,40 @@ class Publisher:
         Raises:
             DuptError: it cannot be written; what is published stays as it is.
         """
+        try:
+            with self._alone():
+                return self._publish(swarm, found)
+        except OSError as error:
+            raise FileError(
+                f"{self.folder}: the model could not be published ({error.strerror or error}); free some "
+                "space, or choose another folder"
+            ) from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from what is unfinished; the system lifts the lock of a process that dies.
+
+        Raises:
+            UsageError: another evaluator publishes there just now.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(fd)
+            raise UsageError(
+                f"{self.folder}: another evaluator is publishing there; choose another folder",
+                setting="publish",
+            ) from error
+        except OSError:
+            pass  # not every file system locks folders
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+    def _publish(self, swarm: Swarm, found: Measurement) -> Path | None:
         unfinished = self.folder / UNFINISHED
         try:
             shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed
@@ -103,11 +141,6 @@ class Publisher:
             written = self.folder / f"round-{found.state.round:08d}"
             (unfinished / "out").rename(written)
             self._point_at(written)
-        except OSError as error:
-            raise FileError(
-                f"{self.folder}: the model could not be published ({error.strerror or error}); free some "
-                "space, or choose another folder"
-            ) from error
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         for path in self.published[: -self.keep]:

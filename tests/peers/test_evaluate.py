@@ -25,8 +25,10 @@ from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.models import publishing
 from dupt_swarm.models.exporting import export
 from dupt_swarm.models.publishing import Publisher
+from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.models.verifying import verify
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.replica.state import ReplicaState
@@ -277,6 +279,39 @@ def test_where_another_swarm_publishes(tmp_path: Path) -> None:
         publisher.check("other-0123456789ab")
     (tmp_path / "out" / "round-00000120" / "README.md").unlink()
     publisher.check("other-0123456789ab")
+
+
+def test_two_publish_to_one_folder_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one's model appears; the second does not take what is unfinished away, and is told why."""
+    first, second = Publisher(tmp_path / "out"), Publisher(tmp_path / "out")
+    begun: list[Path] = []
+
+    def written(_swarm: Any, _found: Any, folder: Path) -> bool:
+        write_model(folder)
+        return True
+
+    def exported(model: SavedModel, folder: Path) -> None:
+        export(model, folder)
+        begun.append(folder)
+        if len(begun) == 1:
+            with pytest.raises(
+                UsageError, match="out: another evaluator is publishing there; choose another"
+            ):
+                second.publish(swarm, at(124))
+
+    def at(round: int) -> Any:
+        return SimpleNamespace(state=SimpleNamespace(round=round))
+
+    monkeypatch.setattr(publishing, "write_state", written)
+    monkeypatch.setattr(publishing, "export", exported)
+    swarm: Any = None
+    assert first.publish(swarm, at(120)) == tmp_path / "out" / "round-00000120"
+    assert second.publish(swarm, at(124)) == tmp_path / "out" / "round-00000124", "once the first is done"
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "round-00000120",
+        "round-00000124",
+        "latest",
+    }
 
 
 def test_an_unusable_corpus_is_refused_first(start: Start, tmp_path: Path) -> None:
