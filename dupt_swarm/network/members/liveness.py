@@ -45,9 +45,12 @@ class FailureDetector:
         due = [peer for peer in missing if self._ways_now(peer)]
         random.shuffle(due)
         due = sorted(due, key=self._is_unseen)[:CALLED_AT_ONCE]
-        refused = await asyncio.gather(*map(self._refuses, due))
-        dead = tuple(peer.peer_id for peer, gone in zip(due, refused, strict=True) if gone)
-        self._member.bury(dead)
+        await asyncio.gather(*map(self._bury_if_dead, due))
+
+    async def _bury_if_dead(self, peer: Peer) -> None:
+        if await self._refuses(peer):
+            # At once: while others are waited for, it may be back, and have published a newer record.
+            self._member.bury((peer.peer_id,))
 
     async def _refuses(self, peer: Peer) -> bool:
         """Whether nobody listens at any address of ``peer`` that may be dialled now.

@@ -81,6 +81,31 @@ async def test_invented_peers_take_no_place_of_those_met(stations, make_peer) ->
         assert NOBODY in member.suspected and len(member.suspected) == CALLED_AT_ONCE
 
 
+async def test_who_is_silent_holds_up_no_funeral(make_peer) -> None:
+    """A peer that refused may be back, and say so, before another one's silence has lasted long enough."""
+    dead, silent = "/ip4/8.8.8.8/tcp/1", "/ip4/8.8.4.4/tcp/1"
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    class Patient(Outcomes):
+        async def dial(self, address: Address) -> str | None:
+            if address.way == silent:
+                asked.set()
+                await answer.wait()
+            return await super().dial(address)
+
+    member = Member(SOMEBODY)
+    detector = FailureDetector(Patient({dead: "connection refused", silent: ""}), member)  # type: ignore[arg-type]
+    view = View(0.0, (make_peer(NOBODY, addresses=(dead,)), make_peer(invented(1), addresses=(silent,))))
+    feeling = asyncio.create_task(detector.feel(view))
+    await asked.wait()
+    await asyncio.sleep(0)
+    assert member.suspected == [NOBODY] and not feeling.done()
+    member.suspected.clear()  # it is back
+    answer.set()
+    await feeling
+    assert not member.suspected
+
+
 def test_everybody_has_a_turn(make_peer) -> None:
     """Of more than are called at once, none waits behind the same others for ever."""
     ways = {f"/ip4/8.8.8.{number}/tcp/1": None for number in range(2 * CALLED_AT_ONCE)}
