@@ -7,21 +7,32 @@ const lost = document.getElementById("lost");
 const shown = new Map(); // by id, each part as the server sent it
 for (const part of document.querySelectorAll("[data-live]")) shown.set(part.id, part.outerHTML);
 
+let asked = 0;
+let answered = 0; // the newest request that is: a slow one may end after it
+
 async function renew() {
   if (document.hidden) return;
+  const request = ++asked;
   try {
     const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(10000) });
     if (!answer.ok) throw new Error(answer.statusText);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (swarmOf(page) !== swarmOf(document)) return location.reload();
+    if (request < answered) return;
+    answered = request;
+    if (fixedIn(page) !== fixedIn(document)) return location.reload();
     document.querySelectorAll("[data-live]").forEach((part) => replace(part, page.getElementById(part.id)));
     lost.hidden = true;
   } catch {
-    lost.hidden = false;
+    if (request >= answered) lost.hidden = false;
   }
 }
 
-const swarmOf = (page) => page.querySelector(".id").textContent;
+// The swarm, and our files, which change when the monitor is upgraded.
+const fixedIn = (page) => [
+  page.querySelector(".id").textContent,
+  ...[...page.querySelectorAll("[href^='/page/']")].map((link) => link.getAttribute("href")),
+  ...[...page.querySelectorAll("[src^='/page/']")].map((script) => script.getAttribute("src")),
+].join(" ");
 
 function replace(part, fresh) {
   // What did not change stays, and with it the reader's selection.

@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.node.view import View
 from dupt_swarm.presets import manifest_from_preset
+from monitor import site
 from monitor.site import Site
 from peers import new
 from peers.processes import LocalProcesses
@@ -200,6 +201,59 @@ def test_a_first_sample_appears(visit: Open) -> None:
         swarm.snapshot = speaking.succeeded(View(NOW, swarm.view.peers[:-1]), 0.1)
         seen.renew()
         expect(seen.page.locator(".sample")).to_have_count(0)
+        assert seen.complaints == []
+
+
+OVERTAKEN = """async () => {
+    for (let timer = setInterval(() => 0, 1e9); timer; timer--) clearInterval(timer);
+    const real = window.fetch, held = [];
+    window.fetch = (...what) => real(...what).then(
+        (answer) => new Promise((done, fail) => held.push({ done: () => done(answer), fail })));
+    const until = async (count) => {
+        while (held.length < count) await new Promise((done) => setTimeout(done, 10));
+    };
+    window.slow = [renew(), renew()];
+    await until(2);
+    window.release = async () => {
+        const quick = renew();
+        await until(3);
+        held[2].done();
+        await quick;
+        held[0].done();
+        held[1].fail(new Error("no answer in time"));
+        await Promise.all(window.slow);
+        window.fetch = real;
+    };
+}"""
+
+
+def test_an_answer_that_was_overtaken(visit: Open) -> None:
+    """While a monitor is busy or starts again, an answer may come after a newer one: it changes nothing."""
+    swarm = TrainedSwarm()
+    speaking = swarm.snapshot
+    swarm.snapshot = speaking.succeeded(View(NOW, swarm.view.peers[:-1]), 0.1)
+    with served(swarm.site()) as url:
+        seen = visit(url)
+        seen.page.evaluate(OVERTAKEN)
+        swarm.snapshot = speaking
+        seen.page.evaluate("release()")
+        expect(seen.page.locator(".sample")).to_contain_text("WWWWW")
+        expect(seen.page.locator("#lost")).to_be_hidden()
+        assert seen.complaints == []
+
+
+def test_a_monitor_that_was_upgraded(visit: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An open page takes its new script and styles, too: they belong to what is put in."""
+    with served(TrainedSwarm().site()) as url:
+        seen = visit(url)
+        seen.page.evaluate("window.loadedOnce = true")
+        seen.renew()
+        assert seen.page.evaluate("window.loadedOnce")
+        before = site.content
+        monkeypatch.setattr(site, "content", lambda name: before(name) + b"\n")
+        with seen.page.expect_navigation():
+            seen.renew()
+        assert not seen.page.evaluate("window.loadedOnce")
         assert seen.complaints == []
 
 
