@@ -213,9 +213,7 @@ def new_model_folder(folder: Path) -> Iterator[Path]:
     check_vacant(folder)
     folder = folder.resolve()
     unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.unfinished")
-    shutil.rmtree(
-        unfinished, ignore_errors=True
-    )  # of one that was killed: in a container, numbers come again
+    shutil.rmtree(unfinished, ignore_errors=True)  # of one that was killed: numbers come again
     try:
         with writing_model(folder):
             unfinished.mkdir(parents=True)
