@@ -118,7 +118,7 @@ class History:
         return None
 
     def _keep_left(self) -> None:
-        if self._file is None or self._before is None or not self._is_whole:
+        if self._file is None or self._before is None:
             return
         with suppress(OSError):  # it is of use after a crash alone
             self._file.path.replace(self._before.path)

@@ -190,23 +190,36 @@ def test_without_a_file(kept, tmp_path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def torn(self: ChainFile, links: list[Link]) -> None:
+    """In place of `ChainFile.append`: the disk is full within a line."""
+    with self.path.open("ab") as file:
+        file.write(b'{"state":"' + links[0].state[:9].encode())
+    raise OSError(28, "No space left on device")
+
+
 def test_a_disk_that_was_full(kept, path, monkeypatch, caplog) -> None:
     """Rounds go on; as soon as there is room, what is kept has no gap."""
     found = history(kept, kept.states[0], path)
     found.follow(kept.links[:1])
-
-    def full(self: ChainFile, links: list[Link]) -> None:
-        with self.path.open("ab") as file:
-            file.write(b'{"state":"' + links[0].state[:9].encode())
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(ChainFile, "append", full)
+        patched.setattr(ChainFile, "append", torn)
         found.follow(kept.links[1:2])
     assert "is not kept" in caplog.text
     assert found.chain.links == kept.links[:2]
     found.follow(kept.links[2:])
     assert on_disk(kept, path).links == kept.links
+
+
+def test_a_branch_that_was_left_while_the_disk_was_full(kept, weak, path, monkeypatch) -> None:
+    """Who is started again at one of its states finds what was kept of it, though its last line is torn."""
+    found = history(kept, kept.states[0], path)
+    found.follow(weak.links[:3])
+    with monkeypatch.context() as patched:
+        patched.setattr(ChainFile, "append", torn)
+        found.follow(weak.links[3:])
+    found.follow(kept.links)
+    again = history(kept, weak.states[3], path)
+    assert again.chain.links == on_disk(kept, path).links == weak.links[:3]
 
 
 def test_a_folder_that_is_not_there(kept, path, caplog) -> None:
