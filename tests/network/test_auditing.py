@@ -260,6 +260,10 @@ def test_what_the_log_keeps(kept) -> None:
     for each in rounds:
         small.add(*each)
     assert [blob.digest for blob in small.blobs] == [last]
+    three = {digest: blob for _, blobs, _ in rounds for digest, blob in blobs.items()}
+    full = RoundLog(10, 2 * sum(kept.states[0].blob.index.sizes))
+    full.add(kept.links[0].after, three, kept.states[0])  # with the state it would be more than the limit
+    assert {blob.digest for blob in full.blobs} == three.keys()
 
 
 def test_a_large_state_gives_way_to_several_rounds(kept) -> None:

@@ -26,12 +26,16 @@ from dupt_swarm.node.messages import CatchingUp, FetchFailed
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.link import Link
+from dupt_swarm.replica.replay import average_form
 from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.clock import Clock
 from tests.support.hello import hello
 from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.tiny import reduced_tables
+from tests.support.vectors import encode_parts
 from tests.support.words import FIVE, STATE, choice, link
 
 NOWHERE = "f" * 64
@@ -403,6 +407,19 @@ async def test_a_link_that_lies_is_refuted(kept) -> None:
     giving.huge = True
     with pytest.raises(ValueError, match="not what its digest was given for"):
         await fetch_inputs(kept.manifest, giving, link, before, donors)
+
+
+async def test_an_average_that_leads_elsewhere_refutes_no_link(kept, make_manifest, caplog) -> None:
+    """Nobody has signed it: one who tells a false one keeps nobody from the state, which is fetched."""
+    manifest = make_manifest(**reduced_tables(outer=kept.manifest.outer.model_dump()))
+    before = kept.states[0]
+    form = average_form(manifest, NUMEL)
+    average = form.build(Claim(before.round, before.digest, 10), encode_parts(form.codec, values(7)))
+    giving: Any = Giving({average.digest: average})
+    replaying = Replaying(manifest, giving, RoundLog(10, 1 << 24), torch.empty, always=True)
+    link = replace(kept.links[0], average=average.digest)
+    assert await replaying.replay(before, [link], always([])) is None
+    assert "does not lead to the state of its link" in caplog.text
 
 
 async def test_a_weak_round_is_computed(kept) -> None:

@@ -341,6 +341,27 @@ async def test_a_round_whose_link_is_not_of_our_chain(alone) -> None:
             assert (result.state, result.reason, node.store.current) == (None, reason, state)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "weak", "kept"),
+    [("diloco", True, True), ("diloco", False, False), ("gradient", True, False)],
+)
+async def test_from_where_less_than_a_quorum_went_on(alone, strategy: str, weak: bool, kept: bool) -> None:
+    """What is learnt from there may be brought to another branch, unless gradients are brought."""
+    async with alone() as node:
+        participant, state, session = node.participant, node.store.current, node.deciding.present
+        found: list[str] = []
+        rounds = node.manifest.rounds.model_copy(update={"strategy": strategy})
+        participant.connection.manifest = node.manifest.model_copy(update={"rounds": rounds})
+        participant.origins.keep = lambda *states: found.extend(each.digest for each in states)
+        node.history.follow = lambda _: []
+        after = replace(state, round=4)
+        left = replace(link("a", choice("a", weak=weak), after=after.digest), state=state.digest)
+        averaged = Averaged(10, ("a",), {"": participant.tokenizer})
+        participant.on_left(session, Ended(left, Computed(after, averaged)))
+        assert node.store.newer is after
+        assert found == ([state.digest, after.digest] if kept else [])
+
+
 async def test_a_full_disk_stops_no_training(alone, caplog, tmp_path: Path) -> None:
     """What would be signed cannot be kept: the round fails, the trainer hears of others, then all goes on."""
     (folder := tmp_path / "pledges.json").mkdir()  # nothing can be written there
