@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from dupt_swarm.network.members.dialling import (
     DIALS_AT_ONCE,
     LONGEST_SECONDS,
     TOLERATED_AT_HOST,
+    WAYS_MAX,
     Dialler,
     network_of,
 )
@@ -48,6 +50,11 @@ class NoDaemon:
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()
         self.unmet: OrderedDict[str, None] = OrderedDict()
+        self.peers: list[object] = []
+
+    async def list_peers(self) -> list[object]:
+        """See `GuardedP2P`."""
+        return self.peers
 
 
 def lonely_dialler(given: Iterable[object] = (), clock: Callable[[], float] = time.monotonic) -> Dialler:
@@ -103,6 +110,50 @@ async def test_one_host_is_not_dialled_at_all_its_ports(calls) -> None:
     assert len(calls) == TOLERATED_AT_HOST + 1
     assert not any(dialler.may(public(0, port)) for port in range(1, 201))
     assert dialler.may(public(1))
+
+
+async def test_a_network_of_version_6_is_one_host(calls) -> None:
+    """Whoever has one address has all that begin alike."""
+    dialler = lonely_dialler(clock=Clock())
+    ways = [f"/ip6/2001:4860:4860::{number}/tcp/1" for number in range(1, 100)]
+    await dial_all(dialler, [Address(way, NOBODY_ID) for way in ways])
+    assert len(calls) == TOLERATED_AT_HOST + 1
+    assert dialler.may(Address("/ip6/2001:4860:4861::1/tcp/1", NOBODY_ID))
+
+
+async def test_who_was_met_does_not_forgive_others_at_its_host(calls, monkeypatch) -> None:
+    """It is reached again and again, and those who are said to be there are not."""
+    dialler = lonely_dialler([public(0)], Clock())
+    dialler._p2p.peers = [SimpleNamespace(peer_id=NOBODY_ID, addrs=[public(0).way])]  # type: ignore[attr-defined]
+    await dial_all(dialler, [public(0, port) for port in range(2, 100)])
+    assert len(calls) == TOLERATED_AT_HOST + 1
+
+    async def reached(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(dialling, "dial", reached)
+    assert await dialler.dial(public(0)) == ""
+    assert not dialler.may(public(0, 100))
+
+
+async def test_libp2p_leaves_alone_who_was_never_met(calls) -> None:
+    """Until it is met; whoever was met once is called wherever else it is said to be."""
+    dialler = lonely_dialler(clock=Clock())
+    await dialler.dial(public(0))
+    assert list(dialler._p2p.unmet) == [NOBODY_ID]
+    dialler._p2p.peers = [SimpleNamespace(peer_id=NOBODY_ID, addrs=[public(0).way])]  # type: ignore[attr-defined]
+    await dialler.connected()
+    assert not dialler._p2p.unmet
+    await dialler.dial(public(1))
+    assert calls == [str(public(0)), str(public(1))]
+    assert not dialler._p2p.unmet
+
+
+def test_only_the_last_ways_at_a_host_are_met() -> None:
+    """Who calls from ever new ports is not dialled at all of them."""
+    ways = [public(0, port) for port in range(1, 100)]
+    dialler = lonely_dialler(ways)
+    assert list(filter(dialler._is_met, ways)) == ways[-WAYS_MAX:]
 
 
 def test_what_is_only_looked_up_is_not_remembered() -> None:

@@ -1,15 +1,20 @@
 """How records spread among real peers on loopback."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
+from typing import Any
 
+import msgpack
 import pytest
 
 from dupt_swarm.network.host import background
 from dupt_swarm.network.members import gossip
-from dupt_swarm.network.members.gossip import Answer, Gossip, Request, Told
+from dupt_swarm.network.members.gossip import TOLD_MAX, Answer, Gossip, Request, Told
+from dupt_swarm.network.members.identity import NAME_BYTES
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.members.records import RECORDS_MAX
+from dupt_swarm.network.members.records import RECORD_BYTES_MAX, RECORDS_MAX
 from dupt_swarm.network.p2p.daemon import connect
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
@@ -154,6 +159,9 @@ async def test_strangers_news_is_not_multiplied_without_end(stations, make_manif
         await until(lambda: len(members[1].records) == 2 + 3)
         await asyncio.sleep(0.3)
         assert (len(members[0].records), len(members[1].records)) == (2 + 10, 2 + 3)
+        assert await members[0].gossip._connected() == [
+            members[1].peer_id
+        ]  # who has no record is told nothing
         await members[1].gossip.pull()
         assert len(members[1].records) == 2 + 10
 
@@ -187,6 +195,18 @@ async def test_a_newcomer_knows_everybody_at_once(stations, make_manifest, monke
         newcomer = Membership(manifest, peers[1].p2p, peers[1].key, lambda: met)
         await newcomer.gossip.begin()
         await until(lambda: len(newcomer.look().peers) == len(keys))
+        assert len(first.gossip._answer_to(Request(b"", {})).pack()) <= gossip.REPLY_BYTES
+
+
+async def test_whoever_knows_too_many_hears_of_those_first(stations, make_manifest, monkeypatch) -> None:
+    """It has no place for others: what it is told of them would push out what it was told before."""
+    monkeypatch.setattr(gossip, "RECORDS_MAX", 3)
+    manifest, keys = make_manifest(), fresh_keys(20)
+    async with stations(1, manifest) as peers, members_at(peers, manifest) as [member]:
+        member.records.take(signed_record(manifest, key) for key in keys)
+        known = {each.name: each.data for each in list(member.records)[:3]}
+        told = member.gossip._answer_to(Request(b"", dict.fromkeys(known, 0.0))).records
+        assert (set(told[:3]), len(told)) == ({*known.values()}, len(keys))
 
 
 async def test_records_are_pulled_in_the_background(stations, make_manifest, monkeypatch) -> None:
@@ -231,6 +251,41 @@ async def test_those_met_that_are_gone(stations, make_manifest, monkeypatch) -> 
         assert (await other.gossip.partners()).issubset(gone)
 
 
+class OwnRecord:
+    """In place of `Records`: there is none of others."""
+
+    def __init__(self) -> None:
+        self.own: object = SimpleNamespace(data=b"own")
+
+    def of(self, _: str) -> object:
+        """See `Records`."""
+        return self.own
+
+    def take(self, _: object) -> list[object]:
+        """See `Records`."""
+        return []
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(())
+
+
+async def test_a_record_that_is_out_of_date_as_it_arrives() -> None:
+    """Whoever was told it, or was asked with it, lacks the newer one, and is told that."""
+    records, newer = OwnRecord(), iter([object(), object()])
+
+    async def call(*_: object) -> Answer:
+        records.own = next(newer, records.own)
+        return Answer((), more=False)
+
+    p2p: Any = SimpleNamespace(peer_id="me", call=call)
+    telling = Gossip(p2p, records, met=list, trusted=list, on_change=list)  # type: ignore[arg-type]
+    await telling.ask("one")
+    await telling._tell("two", Told(b""), telling._own_told)
+    assert telling._own_told == set()
+    await telling._tell("two", Told(b""), telling._own_told)
+    assert telling._own_told == {"two"}
+
+
 async def test_a_view_follows_at_once_where_it_matters(stations, make_manifest) -> None:
     """Whoever watches sees a change of state in the moment in which it hears of it."""
     manifest = make_manifest()
@@ -259,6 +314,30 @@ def test_messages_travel() -> None:
     assert len(request.pack()) < Gossip.rpc_records.bounds.request
     answer = Answer((b"one", b"two"), more=True)
     assert Answer.read(answer.pack()) == answer
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Told(b"x" * (RECORD_BYTES_MAX + 1)),
+        Request(b"x" * (RECORD_BYTES_MAX + 1), {}),
+        Request(b"", {n.to_bytes(8, "big"): 0.0 for n in range(RECORDS_MAX + 1)}),
+        Answer((b"",) * (RECORDS_MAX + 1), more=False),
+    ],
+    ids=["told", "own", "known", "answer"],
+)
+def test_messages_of_more_than_there_can_be(message) -> None:
+    """Each would cost whoever reads it more than an honest one can."""
+    with pytest.raises(ValueError):
+        type(message).read(message.pack())
+
+
+def test_more_names_than_are_told() -> None:
+    """They would be passed on by everybody."""
+    told = [b"record", b"x" * NAME_BYTES * TOLD_MAX, True]
+    assert len(Told.read(msgpack.packb(told)).names) == TOLD_MAX
+    with pytest.raises(ValueError):
+        Told.read(msgpack.packb([told[0], b"x" * NAME_BYTES * (TOLD_MAX + 1), True]))
 
 
 @pytest.mark.parametrize("kind", [Told, Request, Answer])

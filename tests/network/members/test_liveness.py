@@ -4,6 +4,7 @@ import asyncio
 
 from hivemind.p2p import PeerID
 
+from dupt_swarm.network.members import liveness
 from dupt_swarm.network.members.dialling import AGAIN_SECONDS, Dialler
 from dupt_swarm.network.members.liveness import CALLED_AT_ONCE, FailureDetector
 from dupt_swarm.node.addresses import Address
@@ -67,6 +68,23 @@ def test_a_router_that_refuses_its_own_address(make_peer) -> None:
     assert suspected(Outcomes({outside: refused, inside: refused}), peer)
     assert not suspected(Outcomes({outside: refused, inside: "timed out"}, proved=(outside,)), peer)
     assert not suspected(Outcomes({outside: None}), peer)
+
+
+def test_silence_proves_nothing(make_peer, monkeypatch) -> None:
+    """Nor does a refusal, before it is known of all ways."""
+    monkeypatch.setattr(liveness, "CALL_SECONDS", 0.05)
+    refusing, silent = "/ip4/8.8.8.8/tcp/1", "/ip4/8.8.8.9/tcp/1"
+    peer = make_peer(NOBODY, addresses=(refusing, silent))
+
+    class Waiting(Outcomes):
+        async def dial(self, address: Address) -> str | None:
+            if address.way == silent:
+                await asyncio.sleep(60)
+            return await super().dial(address)
+
+    dialler = Waiting({refusing: "connection refused", silent: None}, proved=(refusing,))
+    assert not suspected(dialler, peer)
+    assert dialler.asked == {refusing}
 
 
 async def test_invented_peers_take_no_place_of_those_met(stations, make_peer) -> None:
