@@ -508,30 +508,65 @@ async def test_a_strangers_weak_link_from_our_own_state(kept, peers_at) -> None:
         assert newcomer.head == stranger.states[-1].digest
 
 
-async def test_a_weak_link_of_one_of_three(kept, peers_at) -> None:
+@pytest.mark.parametrize("in_ballots", [False, True])
+async def test_a_weak_link_of_one_of_three(kept, peers_at, in_ballots: bool) -> None:
     """One that decides and goes on alone takes nobody with it, as long as the other two are here."""
     one = kept.branch(1)
     one.end_round(values(9), [2], weak=True)
     async with peers_at((kept, 1), (kept, 1), (one, 2)) as peers:
         for each in peers[:2]:
-            each.deciding.is_in_ballots = True
+            each.deciding.is_in_ballots = in_ballots
             await each.look()
             each.assert_unmoved(kept.states[1], kept.links[:1])
 
 
 async def test_a_weak_link_is_not_followed_at_once(kept, peers_at) -> None:
-    """Whoever does not decide waits as long as those who do may take for a strong link."""
+    """Whoever does not decide waits as long as those who do may take for a strong link, from each state."""
     one = kept.branch(1)
-    one.end_round(values(9), [2], weak=True)
+    one.end_round(values(9), [1], weak=True)
     async with peers_at((kept, 1), (one, 2)) as peers:
         waiting = peers[0]
         waiting.following.patience = 60.0
+        waiting.following._head, waiting.following._since = kept.states[0].digest, 0.0
         await waiting.look()
         waiting.assert_unmoved(kept.states[1], kept.links[:1])
         waiting.following.patience = 0.0
         waiting.following._pauses = Pauses(FIRST_SECONDS, LONGEST_SECONDS)
         await waiting.look()
         assert waiting.head == one.states[-1].digest
+
+
+async def test_a_weak_link_of_all_who_are_left_is_followed_at_once(kept, peers_at) -> None:
+    """Nobody is there who could make a strong one."""
+    both = kept.branch(1)
+    both.end_round(values(9), [0, 1], weak=True)
+    async with peers_at((kept, 1), (both, 2)) as [mine, _]:
+        mine.following.patience = 60.0
+        await mine.look()
+        assert mine.moved == [both.states[-1].digest]
+
+
+async def test_a_state_that_says_otherwise_than_its_links(kept, peers_at) -> None:
+    """Whoever has signed for it and gives it: who decides follows from the links alone."""
+    false, one = replace(kept.states[2], round=9), kept.branch(1)
+    lie = one.link(one.choice(values(9), [1], weak=True), false.digest, [1])
+    async with peers_at((kept, 1), (kept, 1)) as [mine, liar]:
+        await liar.be_at(false)
+        liar.tell = lambda known: [lie] if kept.states[1].digest in known else []
+        await mine.look()
+        assert FetchFailed() in mine.said
+        mine.assert_unmoved(kept.states[1], kept.links[:1])
+
+
+async def test_strangers_have_less_time_to_tell(kept, peers_at, monkeypatch) -> None:
+    """They could keep us from those who decide."""
+    monkeypatch.setattr(follow, "STRANGER_SECONDS", 0.0)
+    by_one = KeptRounds(kept.manifest, kept.keys, electing=1)
+    by_one.end_round(values(0))
+    for rounds, moves in ((by_one, False), (kept, True)):
+        async with peers_at((rounds, 0), (rounds, 1)) as [mine, _]:
+            await mine.look()
+            assert bool(mine.moved) == moves
 
 
 async def test_a_peer_that_was_left_alone_is_found_again(kept, peers_at) -> None:
@@ -666,6 +701,23 @@ async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
         mine.assert_moved(kept)
 
 
+async def test_a_round_that_wins_while_links_are_told(kept, peers_at) -> None:
+    """A weak link that would have led on from where we were leads nowhere."""
+    alone = kept.branch(1)
+    alone.end_round(values(9), [2], weak=True)
+    async with peers_at((kept, 1), (alone, 2)) as [mine, theirs]:
+
+        def tell(known: Sequence[str]) -> list[Link]:
+            if theirs.asked == 2:  # for the next page
+                end_rounds(mine, kept, 2)
+            return theirs.history.chain.since(known)
+
+        theirs.tell = tell
+        await mine.look()
+        assert (mine.moved, mine.store.newer) == ([], kept.states[2])
+        assert mine.history.chain.links == kept.links[:2]
+
+
 async def test_the_round_in_which_we_are_goes_on_by_a_link(kept, peers_at) -> None:
     """What it holds of that link's contributions need not be fetched; others are not asked meanwhile."""
     async with peers_at((kept, 0), (kept, 1), (kept, 1)) as [mine, ahead, _]:
@@ -688,8 +740,9 @@ async def test_what_was_signed_for_links_is_compared(kept, peers_at) -> None:
     one = kept.branch(1)
     one.end_round(values(9), [2], weak=True)
     async with peers_at((kept, 2), (one, 2)) as [mine, theirs]:
+        mine.deciding.state = kept.states[1].digest
         assert await mine.look()
-        assert mine.deciding.compared == one.links[1:]
+        assert (mine.deciding.compared, mine.deciding.told) == (one.links[1:], [])
         mine.assert_unmoved(kept.states[2], kept.links[:2])
         assert await theirs.look()
         assert theirs.deciding.compared == kept.links[1:2]
