@@ -7,7 +7,16 @@ from hivemind.proto import dht_pb2
 
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.rpc import CallError, Message, Raw, Refusal, blamed_on_caller, rpc, rpc_stream
+from dupt_swarm.network.p2p.rpc import (
+    CallError,
+    Message,
+    Raw,
+    Refusal,
+    blamed_on_caller,
+    check_elements,
+    rpc,
+    rpc_stream,
+)
 from tests.support.noting_bucket import NotingBucket
 from tests.support.stranger import call_raw, stranger_beside
 
@@ -123,3 +132,17 @@ async def test_refusals_are_paid_for(stations) -> None:
         assert await call_raw(stranger, server.address, method, b"x") == b""
         assert server.p2p.counts.sent == 2 * len(answer)
         assert CallError.read(b"").refusal is Refusal.LATER
+
+
+@pytest.mark.parametrize("mark", [b",", b"[", b"{", b":"])
+def test_json_of_too_many_elements(mark: bytes) -> None:
+    """It is refused before anything of it is built."""
+    check_elements(mark * 9, 9)
+    with pytest.raises(ValueError, match="10 elements"):
+        check_elements(mark * 10, 9)
+
+
+def test_what_others_say_is_one_line() -> None:
+    """A log has it as one, and no terminal obeys it."""
+    said = CallError.read(bytes([Refusal.LATER]) + b"a\n\x1b[2Jb").detail
+    assert said.isprintable() and said.startswith("a") and said.endswith("b")

@@ -2,21 +2,34 @@ import asyncio
 import os
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hivemind.p2p import PeerID
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p import guard
+from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.limits import PeerLimits
 from dupt_swarm.network.p2p.rpc import CallError, Raw
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import exchange as exchange_module
 from dupt_swarm.network.states import serving as serving_module
 from dupt_swarm.network.states.download import always
-from dupt_swarm.network.states.exchange import ChunksMessage, Exchange
+from dupt_swarm.network.states.exchange import (
+    INDEX_ELEMENTS_MAX,
+    STATES_MAX,
+    ChunksMessage,
+    Exchange,
+    IndexMessage,
+    LinksMessage,
+)
 from dupt_swarm.network.states.serving import UploadSlots
 from dupt_swarm.replica.blob import CHUNK_BYTES, Assembly, Blob
+from dupt_swarm.replica.contribution import CONTRIBUTION
+from dupt_swarm.replica.state import KIND
 from tests.support.donors import ForgetfulDonor, SilentDonor
 from tests.support.hello import hello
 
@@ -235,3 +248,75 @@ async def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> N
             await asyncio.sleep(0.05)
         for stream in streams:
             await stream.aclose()
+
+
+@pytest.fixture
+def alone() -> Exchange:
+    """Of a peer without a daemon."""
+    p2p: Any = SimpleNamespace(bandwidth=Bandwidth(), limits=PeerLimits())
+    return Exchange(p2p)
+
+
+async def test_each_chunk_is_given_once(alone, blob) -> None:
+    """However often it is asked for in one request; one that is none is refused."""
+    alone.publish(HELLO, [blob])
+    given = alone.rpc_chunks(ChunksMessage(digest=blob.digest, numbers=(1, 0, 1, 1)), "a")
+    assert [bytes(each) async for each in given] == [bytes(blob.chunk(1)), bytes(blob.chunk(0))]
+    count = len(blob.index.chunk_sha256)
+    with pytest.raises(CallError, match="no such chunk"):
+        await anext(alone.rpc_chunks(ChunksMessage(digest=blob.digest, numbers=(0, count)), "a"))
+
+
+async def test_states_that_are_told_to_be_known(alone) -> None:
+    """Those before are left out where they are many, but for the first: others may know that alone."""
+    asked: list[tuple[str, ...]] = []
+
+    async def call(_peer: str, _method: object, message: Any) -> LinksMessage:
+        asked.append(message.states)
+        return LinksMessage()
+
+    alone._p2p.call = call
+    known = [f"{number:064x}" for number in range(STATES_MAX + 9)]
+    assert [page.links async for page in alone.links_of("a", known)] == [()]
+    assert asked == [(*known[: STATES_MAX - 1], known[-1])]
+
+
+async def test_who_failed_is_asked_last_for_an_index(alone, blob) -> None:
+    """Nobody waits for it where another answers."""
+    asked: list[str] = []
+
+    async def call(peer: str, *_: object) -> IndexMessage:
+        asked.append(peer)
+        return IndexMessage(blob.index)
+
+    alone._p2p.call = call
+    alone._backoff.add("bad")
+    assert await alone.fetch_index(blob.digest, ["bad", "good"]) == blob.index
+    assert asked == ["good"]
+
+
+async def test_who_is_mute_is_not_waited_for(alone, blob, monkeypatch) -> None:
+    """The next one is asked soon, and the index is taken from whoever gives it first."""
+    monkeypatch.setattr(exchange_module, "NEXT_DONOR_SECONDS", 0.01)
+
+    async def call(peer: str, *_: object) -> IndexMessage:
+        await asyncio.sleep(60 if peer == "mute" else 0)
+        return IndexMessage(blob.index)
+
+    alone._p2p.call = call
+    async with asyncio.timeout(10):
+        assert await alone.fetch_index(blob.digest, ["mute", "good"]) == blob.index
+
+
+def test_contributions_do_not_wait_for_states(alone, monkeypatch) -> None:
+    """Nor do files: a round is shorter than the download of a state."""
+    monkeypatch.setattr(exchange_module, "SMALL_BYTES", 0)
+    state, contribution = (Blob.build({"kind": kind}, [b"x"]) for kind in (KIND, CONTRIBUTION))
+    found = [alone._slots_for(each) for each in (state, contribution, None)]
+    assert found == [alone._slots, alone._small_slots, alone._file_slots]
+
+
+def test_an_index_of_too_many_elements() -> None:
+    """It is refused before anything of it is built."""
+    with pytest.raises(ValueError, match="elements"):
+        IndexMessage.read(b"[" * (INDEX_ELEMENTS_MAX + 1))
