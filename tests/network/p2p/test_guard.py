@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, AsyncIterator  # noqa: UP035 (hivemind recognises streams by this one only)
 
@@ -15,6 +16,7 @@ from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES
 from dupt_swarm.network.p2p.guard import UPLOAD_DEBT_SECONDS, GuardedP2P
 from dupt_swarm.network.p2p.limits import PeerLimits
 from dupt_swarm.network.p2p.rpc import BOUNDS, Bounds, CallError, Callers, Refusal
+from dupt_swarm.network.p2p.streams import READS_PER_FRAME, FrameReader
 from tests.support.loopback import NOBODY_ID
 
 NAME, CALLER = "X.rpc_measured", PeerID.from_base58(NOBODY_ID)
@@ -165,6 +167,38 @@ async def test_who_was_never_met_is_not_called(p2p, declare) -> None:
         await p2p.call_binary_stream_handler(CALLER, NAME)
     await call(p2p)
     assert not p2p.unmet
+
+
+def late(reason: str) -> CallError:
+    """What is raised in a stream that takes too long."""
+    return CallError(Refusal.TOO_SLOW, reason)
+
+
+async def test_only_the_first_frames_are_due() -> None:
+    """Whoever has sent them may take its time for the others; whoever has not is waited for no longer."""
+    for begun in (True, False):
+        reader = asyncio.StreamReader()
+        frames = FrameReader(reader, lambda _: None)
+        with frames.impatient(1, 0.02, 60.0, late):
+            reader.feed_data(bytes(2 * READS_PER_FRAME))
+            for _ in range(READS_PER_FRAME if begun else 0):
+                await frames.readexactly(1)
+            await asyncio.sleep(0.05)
+            with nullcontext() if begun else pytest.raises(CallError, match="nothing came"):
+                await frames.readexactly(1)
+
+
+async def test_whoever_was_refused_is_not_waited_for() -> None:
+    """It need not hang up first, as it gets nothing that it could lose."""
+
+    def refuse(_: int) -> None:
+        raise CallError(Refusal.TOO_LONG)
+
+    frames = FrameReader(asyncio.StreamReader(), refuse)
+    with pytest.raises(CallError):
+        await frames.readexactly(LONGEST)
+    async with asyncio.timeout(5):
+        await frames.until_hung_up()
 
 
 class Busy(ServicerBase):
