@@ -124,7 +124,7 @@ async def test_a_network_of_version_6_is_one_host(calls) -> None:
 async def test_who_was_met_does_not_forgive_others_at_its_host(calls, monkeypatch) -> None:
     """It is reached again and again, and those who are said to be there are not."""
     dialler = lonely_dialler([public(0)], Clock())
-    dialler._p2p.peers = [SimpleNamespace(peer_id=NOBODY_ID, addrs=[public(0).way])]  # type: ignore[attr-defined]
+    dialler._p2p.peers = [SimpleNamespace(peer_id=NOBODY_ID, addrs=[public(0).way])]
     await dial_all(dialler, [public(0, port) for port in range(2, 100)])
     assert len(calls) == TOLERATED_AT_HOST + 1
 
@@ -141,7 +141,7 @@ async def test_libp2p_leaves_alone_who_was_never_met(calls) -> None:
     dialler = lonely_dialler(clock=Clock())
     await dialler.dial(public(0))
     assert list(dialler._p2p.unmet) == [NOBODY_ID]
-    dialler._p2p.peers = [SimpleNamespace(peer_id=NOBODY_ID, addrs=[public(0).way])]  # type: ignore[attr-defined]
+    dialler._p2p.peers = [SimpleNamespace(peer_id=NOBODY_ID, addrs=[public(0).way])]
     await dialler.connected()
     assert not dialler._p2p.unmet
     await dialler.dial(public(1))

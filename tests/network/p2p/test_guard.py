@@ -42,8 +42,8 @@ def p2p() -> GuardedP2P:
 def declare(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bounds]:
     """``declare(callers, calls=3)``: the method that is called."""
 
-    def declare(*callers: Callers, reply: int = LONGEST, **bounds: Any) -> Bounds:
-        monkeypatch.setitem(BOUNDS, NAME, Bounds(LONGEST, reply, *callers, **bounds))
+    def declare(callers: Callers = Callers.ADMITTED, reply: int = LONGEST, **bounds: Any) -> Bounds:
+        monkeypatch.setitem(BOUNDS, NAME, Bounds(LONGEST, reply, callers, **bounds))
         return BOUNDS[NAME]
 
     return declare
