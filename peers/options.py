@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dupt_swarm.command_line.paths import UserPath
+from dupt_swarm.command_line.paths import SEPARATOR, UserPath
 from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import UsageError
 from dupt_swarm.settings import BATCH_SIZE, OF_THE_SWARM, NodeSettings, WeightedCorpus
@@ -112,9 +112,6 @@ def parse_text_path(text: str) -> str:
     return text
 
 
-SEPARATOR = ";"  # in an environment variable, since paths have spaces and weights colons
-
-
 class _Texts(Parsed):
     """The type of options that take text, of which several may be given."""
 
@@ -123,7 +120,7 @@ class _Texts(Parsed):
         return [one.strip() for one in rv.split(SEPARATOR) if one.strip()]
 
 
-TEXT_PATH = _Texts("path", parse_text_path)
+TEXT_PATH, WORDS = _Texts("path", parse_text_path), _Texts("text", str)
 
 
 def parse_corpus(text: str) -> WeightedCorpus:
@@ -363,6 +360,7 @@ metrics_addr = click.option(
 columns = click.option(
     "--column",
     "columns",
+    type=WORDS,
     multiple=True,
     callback=parse_columns,
     metavar="NAME=COLUMN",

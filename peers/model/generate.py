@@ -58,7 +58,11 @@ STDIN = "-"
 )
 @click.option("--seed", type=int, default=None, help="The same seed writes the same text. [default: random]")
 @click.option(
-    "--stop", multiple=True, metavar="WORD", help="End before this word, which may be any text. Repeatable."
+    "--stop",
+    type=options.WORDS,
+    multiple=True,
+    metavar="WORD",
+    help="End before this word, which may be any text. Repeatable.",
 )
 @click.option(
     "--echo/--no-echo", default=None, help="Print the prompt first. [default: on a terminal, without --json]"
