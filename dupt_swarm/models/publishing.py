@@ -115,21 +115,19 @@ class Publisher:
             UsageError: another evaluator publishes there just now.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(fd)
-            raise UsageError(
-                f"{self.folder}: another evaluator is publishing there; choose another folder",
-                setting="publish",
-            ) from error
-        except OSError:
-            pass  # not every file system locks folders
-        try:
+        with contextlib.ExitStack() as stack:
+            fd = os.open(self.folder, os.O_RDONLY)
+            stack.callback(os.close, fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(
+                    f"{self.folder}: another evaluator is publishing there; choose another folder",
+                    setting="publish",
+                ) from error
+            except OSError:
+                pass  # not every file system locks folders
             yield
-        finally:
-            os.close(fd)
 
     def _publish(self, swarm: Swarm, found: Measurement) -> Path | None:
         unfinished = self.folder / UNFINISHED

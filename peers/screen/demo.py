@@ -60,14 +60,16 @@ class DemoScreen:
         """
         while running():
             with contextlib.suppress(NodeError):  # whoever only looks must not end the training
-                view = look()
-                self._oracles |= {peer.peer_id: peer for peer in view.oracles}
-                for peer in view.oracles:
-                    if peer.record.loss is not None:
-                        self._first.setdefault(peer.peer_id, peer.record.loss)
-                if view.oracles and view.agreed:
-                    show(view.agreed.record.round)
+                self._take(look(), show)
             time.sleep(LOOK_SECONDS)
+
+    def _take(self, view: View, show: Callable[[int], None]) -> None:
+        self._oracles |= {peer.peer_id: peer for peer in view.oracles}
+        for peer in view.oracles:
+            if peer.record.loss is not None:
+                self._first.setdefault(peer.peer_id, peer.record.loss)
+        if view.oracles and view.agreed:
+            show(view.agreed.record.round)
 
     def log(self, round_now: int) -> None:
         """A line for each round, once there is a loss."""

@@ -56,6 +56,12 @@ def swarm_files(corpus: Path, **changes: Any) -> tuple[Manifest, bytes]:
     return manifest, tokenizer.to_bytes()
 
 
+def first_peer(folder: Path, corpus: Path, **changes: Any) -> Swarm:
+    """Of a swarm of `swarm_files`."""
+    manifest, tokenizer = swarm_files(corpus, **changes)
+    return Swarm.create(manifest, tokenizer, GPT(manifest.model).parameters(), folder, settings("bootstrap"))
+
+
 def corpora_of(corpus: Path, kind: str) -> list[WeightedCorpus]:
     """The files; or half of them as a corpus of their own, with less weight; or what the swarm offers."""
     whole, offered = WeightedCorpus(corpus), WeightedCorpus(None, 0.5)
@@ -204,10 +210,8 @@ def test_an_oracle_goes_on_from_the_checkpoint_before_a_damaged_one(
 @pytest.mark.usefixtures("nothing_left")
 def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Path, corpus: Path) -> None:
     """It takes no step, adopts the state that others make, goes on from there, and finishes with a round."""
-    manifest, tokenizer = swarm_files(corpus)
-    parameters = list(GPT(manifest.model).parameters())
     with (
-        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        first_peer(tmp_path / "first", corpus) as first,
         Swarm.join(first.addresses, tmp_path / "resting", settings(name="resting")) as resting,
         Swarm.join(first.addresses, tmp_path / "working", settings()) as working,
     ):
@@ -216,9 +220,9 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
         oracle.pause()
         with training([oracle]) as [run]:
             wait_until(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
-            model = GPT(manifest.model)
+            model = GPT(first.manifest.model)
             optimizer = CollaborativeOptimizer(model.parameters(), working)
-            tokens = torch.zeros((4, manifest.model.context_length), dtype=torch.int64)
+            tokens = torch.zeros((4, first.manifest.model.context_length), dtype=torch.int64)
             while working.state.round < 2:
                 model(tokens, tokens).backward()
                 optimizer.step(tokens=tokens.numel())
@@ -243,10 +247,8 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
 @pytest.mark.usefixtures("nothing_left")
 def test_an_oracle_that_is_told_twice_to_finish(tmp_path: Path, corpus: Path) -> None:
     """The second time, after its last round has ended and before it has left, does not cost another round."""
-    manifest, tokenizer = swarm_files(corpus)
-    parameters = list(GPT(manifest.model).parameters())
     with (
-        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        first_peer(tmp_path / "first", corpus) as first,
         Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
     ):
         oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, rounds=3))
@@ -261,11 +263,10 @@ def test_an_oracle_leaves_the_machine_to_others(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With ``when_idle`` it is paused while they are there, and goes on by itself."""
-    manifest, tokenizer = swarm_files(corpus)
-    parameters, others = list(GPT(manifest.model).parameters()), threading.Event()
+    others = threading.Event()
     monkeypatch.setattr(Idleness, "look", lambda self, **_: setattr(self, "free", not others.is_set()))
     with (
-        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        first_peer(tmp_path / "first", corpus) as first,
         Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
     ):
         oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, when_idle=True))
@@ -285,17 +286,16 @@ def test_an_oracle_leaves_the_machine_to_others(
 def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> None:
     """An oracle sees it in the text that it holds out, and rejects it; its own progress is as before."""
     # Where contributions are shared, this one counts with the other's norm at most, and does no harm.
-    manifest, tokenizer = swarm_files(corpus, **reduced_tables(rounds={"tokens_per_round": 12_800}))
-    parameters = list(GPT(manifest.model).parameters())
+    tables = reduced_tables(rounds={"tokens_per_round": 12_800})
     with (
-        Swarm.create(manifest, tokenizer, parameters, tmp_path / "first", settings("bootstrap")) as first,
+        first_peer(tmp_path / "first", corpus, **tables) as first,
         Swarm.join(first.addresses, tmp_path / "honest", settings()) as honest,
         Swarm.join(first.addresses, tmp_path / "hostile", settings()) as hostile,
     ):
         oracle = Oracle(honest, OracleSettings(corpus, device="cpu", held_out_blocks=2))
         hostile.publish(RecordUpdate(state="training", round_tokens=6_400), now=True)
         # So much that it does harm whatever part of the average it has: the oracle trains on meanwhile.
-        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, manifest)
+        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, first.manifest)
         before = hostile.state
         with training([oracle]):
             # Not before, or it would end the round alone where the oracle trains slowly.
@@ -314,13 +314,8 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
 @pytest.mark.usefixtures("nothing_left")
 def test_a_second_peer_on_the_same_folder_is_refused(tmp_path: Path, corpus: Path) -> None:
     """Two peers of one role in a swarm cannot share a state folder; the message says what helps."""
-    manifest, tokenizer = swarm_files(corpus)
-    parameters = list(GPT(manifest.model).parameters())
-    with (
-        Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap")),
-        pytest.raises(UsageError, match="a folder of its own"),
-    ):
-        Swarm.create(manifest, tokenizer, parameters, tmp_path, settings("bootstrap"))
+    with first_peer(tmp_path, corpus), pytest.raises(UsageError, match="a folder of its own"):
+        first_peer(tmp_path, corpus)
 
 
 def test_a_step_is_cut_into_equal_micro_batches() -> None:

@@ -120,6 +120,12 @@ class TrainedSwarm:
         """What the monitor shows of it, whenever that is asked for."""
         return Site(lambda: self.snapshot, lambda: self.history, [ADDRESS], lambda: NOW)
 
+    def lose_evaluator(self) -> Snapshot:
+        """It is gone, one refresh later; what was seen before."""
+        before = self.snapshot
+        self.snapshot = before.succeeded(View(NOW, self.view.peers[:-1]), 0.1)
+        return before
+
     def train(self) -> None:
         """One refresh later."""
         peers = tuple(

@@ -13,7 +13,6 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
 
 from dupt_swarm.learning.left_out import TextFiles
-from dupt_swarm.node.view import View
 from dupt_swarm.presets import manifest_from_preset
 from monitor import site
 from monitor.site import Site
@@ -190,15 +189,14 @@ def test_what_the_model_says(visit: Open, scheme: Any, tmp_path: Path) -> None:
 def test_a_first_sample_appears(visit: Open) -> None:
     """On an open page, as soon as an evaluator has one, and it goes when the evaluator does."""
     swarm = TrainedSwarm()
-    speaking = swarm.snapshot
-    swarm.snapshot = speaking.succeeded(View(NOW, swarm.view.peers[:-1]), 0.1)
+    speaking = swarm.lose_evaluator()
     with served(swarm.site()) as url:
         seen = visit(url)
         expect(seen.page.locator(".sample")).to_have_count(0)
         swarm.snapshot = speaking
         seen.renew()
         expect(seen.page.locator(".sample")).to_contain_text("WWWWW")
-        swarm.snapshot = speaking.succeeded(View(NOW, swarm.view.peers[:-1]), 0.1)
+        swarm.lose_evaluator()
         seen.renew()
         expect(seen.page.locator(".sample")).to_have_count(0)
         assert seen.complaints == []
@@ -230,8 +228,7 @@ OVERTAKEN = """async () => {
 def test_an_answer_that_was_overtaken(visit: Open) -> None:
     """While a monitor is busy or starts again, an answer may come after a newer one: it changes nothing."""
     swarm = TrainedSwarm()
-    speaking = swarm.snapshot
-    swarm.snapshot = speaking.succeeded(View(NOW, swarm.view.peers[:-1]), 0.1)
+    speaking = swarm.lose_evaluator()
     with served(swarm.site()) as url:
         seen = visit(url)
         seen.page.evaluate(OVERTAKEN)
