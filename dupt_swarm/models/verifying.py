@@ -17,7 +17,12 @@ from torch import Tensor
 from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.errors import VerificationError
 from dupt_swarm.learning.importing.files import BYTES_MAX, find_file, read_bytes, read_json
-from dupt_swarm.learning.importing.hugging_face import CONFIG, CONFIG_BYTES_MAX, read_hugging_face
+from dupt_swarm.learning.importing.hugging_face import (
+    CONFIG,
+    CONFIG_BYTES_MAX,
+    read_config,
+    read_hugging_face,
+)
 from dupt_swarm.learning.importing.weights import SINGLE
 from dupt_swarm.learning.objectives import build_outline, first_model
 from dupt_swarm.manifest import Manifest
@@ -142,17 +147,23 @@ def _exported(folder: Path) -> _Model:
     except ValueError as error:
         raise VerificationError(f"{folder / STATE_INDEX_FILE}: {error}; export the model again") from error
     config = read_json(folder, CONFIG, CONFIG_BYTES_MAX) or {}
-    _check_tokenizer(folder, manifest, changed="model_type" in config)
+    unchecked = list[str]()
+    if "model_type" in config:
+        _check_config(folder, manifest)
+    if not _has_swarms_tokenizer(folder, manifest, changed="model_type" in config):
+        unchecked.append("the tokenizer: this format needs more of it than the swarm's has")
     parameters = _parameters(folder, manifest, config)
     if parameters is None:
-        reason = "the weights: of a model that has learnt a task they are not compared in this format"
-        return _Model(manifest, index, folder / CHAIN_FILE, True, (reason,))
+        unchecked.append(
+            "the weights: of a model that has learnt a task they are not compared in this format"
+        )
+        return _Model(manifest, index, folder / CHAIN_FILE, True, tuple(unchecked))
     hashes = chunk_hashes(ReplicaState.initial(parameters, ()).anchor.numpy().data)
     if hashes != list(index.chunk_sha256[: len(hashes)]):
         raise VerificationError(
             f"{folder / SINGLE}: the weights are not those of the state {index.digest[:12]}…; export it again"
         )
-    return _Model(manifest, index, folder / CHAIN_FILE, True)
+    return _Model(manifest, index, folder / CHAIN_FILE, True, tuple(unchecked))
 
 
 def _read(folder: Path, name: str, most: int) -> bytes:
@@ -162,13 +173,21 @@ def _read(folder: Path, name: str, most: int) -> bytes:
     return read_bytes(path, most)
 
 
-def _check_tokenizer(folder: Path, manifest: Manifest, *, changed: bool) -> None:
-    """Of a model of language it is the swarm's; ``changed``: of others it has more, for `transformers`."""
-    if changed and (manifest.objective.supervised or manifest.model.bidirectional):
-        return
+def _check_config(folder: Path, manifest: Manifest) -> None:
+    """Whether the same weights make the same model there: config.json says how they are computed with."""
+    architecture, config = read_config(folder)
+    if architecture.model(config) != manifest.model:
+        raise VerificationError(f"{folder / CONFIG}: not of the swarm's model; export it again")
+
+
+def _has_swarms_tokenizer(folder: Path, manifest: Manifest, *, changed: bool) -> bool:
+    """``changed``: for a task or an encoder it may be another, which `transformers` needs."""
     found = hashlib.sha256(_read(folder, TOKENIZER_FILE, BYTES_MAX)).hexdigest()
-    if found != manifest.tokenizer.sha256:
-        raise VerificationError(f"{folder / TOKENIZER_FILE}: not the swarm's; export the model again")
+    if found == manifest.tokenizer.sha256:
+        return True
+    if changed and (manifest.objective.supervised or manifest.model.bidirectional):
+        return False
+    raise VerificationError(f"{folder / TOKENIZER_FILE}: not the swarm's; export the model again")
 
 
 def _parameters(folder: Path, manifest: Manifest, config: Mapping[str, object]) -> list[Tensor] | None:

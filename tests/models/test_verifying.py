@@ -51,6 +51,16 @@ def rounds_of(manifest: Manifest, first: ReplicaState | None = None) -> KeptRoun
     return replace(kept, keys=KEYS)
 
 
+def tuned_manifest() -> Manifest:
+    """Of a swarm that learns a task, for which the vocabulary has three tokens more."""
+    return tiny_manifest(
+        TOKENIZER.sha256,
+        TOKENIZER.vocabulary_size,
+        model={"vocabulary_size": TOKENIZER.vocabulary_size + 3},
+        objective={"kind": "classification", "labels": ["a", "b"]},
+    )
+
+
 @pytest.fixture(scope="module")
 def kept() -> KeptRounds:
     """Those of a swarm with a very small model."""
@@ -129,7 +139,9 @@ def test_an_exported_encoder(tmp_path, format: str) -> None:
     )
     folder = write(tmp_path / "model", rounds_of(manifest), tokenizer=tokenizer)
     export(SavedModel.load(folder), tmp_path / "out", format)
-    assert verify(tmp_path / "out") == verify(folder)
+    unchecked = verify(tmp_path / "out").unchecked
+    assert replace(verify(tmp_path / "out"), unchecked=()) == verify(folder)
+    assert [reason.split(":")[0] for reason in unchecked] == ["the tokenizer"] * (format == "bert")
     if format == "bert":
         flip(tmp_path / "out" / "model.safetensors", -5)
         with pytest.raises(VerificationError, match="the weights are not those of the state"):
@@ -383,6 +395,28 @@ def test_what_is_wrong_with_an_exported_model(model, tmp_path, what: str, format
     damage(tmp_path / "out")
     with pytest.raises(DuptError, match=message):
         verify(tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["language", "classification"])
+def test_weights_that_would_be_computed_with_otherwise(tmp_path, kind: str) -> None:
+    """config.json says how, of language as of a task that a swarm has learnt."""
+    folder = write(
+        tmp_path / "model", rounds_of(tuned_manifest() if kind == "classification" else small_manifest())
+    )
+    export(SavedModel.load(folder), tmp_path / "out", "gpt2")
+    assert verify(tmp_path / "out").state_digest == verify(folder).state_digest
+    path = tmp_path / "out" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"layer_norm_epsilon": 1e-3}))
+    with pytest.raises(VerificationError, match=r"config\.json: not of the swarm's model; export it again"):
+        verify(tmp_path / "out")
+
+
+def test_what_is_not_compared_of_an_exported_task(tmp_path) -> None:
+    """Of Hugging Face's format its tokenizer, which has the task's tokens, and its weights; else nothing."""
+    folder = write(tmp_path / "model", rounds_of(tuned_manifest()))
+    for format, expected in (("gpt2", ["the tokenizer", "the weights"]), ("safetensors", [])):
+        export(SavedModel.load(folder), tmp_path / format, format)
+        assert [reason.split(":")[0] for reason in verify(tmp_path / format).unchecked] == expected
 
 
 def test_a_changed_model_has_no_chain(kept, model, tmp_path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from dupt_swarm.errors import CheckpointError, ManifestError
 from dupt_swarm.learning.architectures import ARCHITECTURES
-from dupt_swarm.learning.architectures.architecture import shortened
+from dupt_swarm.learning.architectures.architecture import Architecture, shortened
 from dupt_swarm.learning.importing.files import BYTES_MAX, find_file, read_bytes, read_json
 from dupt_swarm.learning.importing.weights import open_weights
 from dupt_swarm.learning.transformer.bert import Bert
@@ -48,12 +48,12 @@ def is_hugging_face(folder: Path) -> bool:
         return False
 
 
-def read_hugging_face(folder: Path) -> Imported:
-    """Read the model in ``folder``; nothing is fetched, and nothing that is read is run.
+def read_config(folder: Path) -> tuple[Architecture, dict[str, Any]]:
+    """What config.json in ``folder`` says, and of which architecture the model is.
 
     Raises:
-        ManifestError: it is of an architecture, or has parts, that cannot be represented here.
-        CheckpointError: a file is missing, damaged, or not what config.json says.
+        ManifestError: it is of an architecture that cannot be represented here.
+        CheckpointError: the file is missing, or damaged.
     """
     config = read_json(folder, CONFIG, CONFIG_BYTES_MAX)
     if config is None:
@@ -65,7 +65,17 @@ def read_hugging_face(folder: Path) -> Imported:
         raise ManifestError(
             f"{folder / CONFIG}: the architecture {shortened(kind)} cannot be represented here; {CHOICE}"
         )
-    architecture = ARCHITECTURES[kind]
+    return ARCHITECTURES[kind], config
+
+
+def read_hugging_face(folder: Path) -> Imported:
+    """Read the model in ``folder``; nothing is fetched, and nothing that is read is run.
+
+    Raises:
+        ManifestError: it is of an architecture, or has parts, that cannot be represented here.
+        CheckpointError: a file is missing, damaged, or not what config.json says.
+    """
+    architecture, config = read_config(folder)
     model = architecture.model(config)
     path = find_file(folder, TOKENIZER)
     if path is None:
