@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dupt_swarm.disk.folders import keep_compiled_kernels
 from dupt_swarm.version import VERSION
 from peers.lazy_group import LazyGroup
 
@@ -35,3 +36,4 @@ def main() -> None:
     `eval`, `generate`, `fill` and `finetune` also a folder in Hugging Face's format.
     Every option can also be set by DUPT_MODEL_<COMMAND>_<OPTION>.
     """
+    keep_compiled_kernels()

@@ -1,6 +1,7 @@
 """The programs as people use them: real processes, their output and exit codes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -9,9 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
+import platformdirs
 import pytest
+from click.testing import CliRunner
 
 from dupt_swarm.replica.electorate import MEMORY_ROUNDS
+from peers.cli import main as peer_program
+from peers.model.cli import main as model_program
 from tests.support.dumps import page, write_dump
 from tests.support.loopback import NOBODY
 from tests.support.programs import LISTEN, dupt_peer, start, wait_for_line
@@ -35,6 +41,16 @@ def test_help_needs_neither_torch_nor_hivemind() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("program", "command"), [(peer_program, "audit"), (model_program, "verify")])
+def test_kernels_are_kept_but_not_in_tmp(
+    program: click.Command, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch may make its folder although nothing is compiled."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    assert CliRunner().invoke(program, [command, "--help"]).exit_code == 0
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == platformdirs.user_cache_dir("dupt_swarm")
 
 
 def test_an_organiser_hears_that_members_must_trust_one_another(manifest: Path, tmp_path: Path) -> None:
