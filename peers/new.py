@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +128,7 @@ def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any)
     for option, reason in NOT_FROM_A_MODEL.items():
         if chosen[option]:
             raise UsageError(f"{reason}; leave it out", setting=option)
-    write_from(manifest, model, options.pick(Wanted, chosen, name=name, offering=offering))
+    _write_from_model(manifest, model, name=name, offering=offering, **chosen)
 
 
 def check_free(*paths: Path) -> None:
@@ -180,9 +178,8 @@ def _write_preset(
         admission=chosen["admission"],
         offering=offering,
     )
-    click.echo(
-        f"wrote {manifest} (swarm {written.swarm_id}), {tokenizer_path} and {key_of(manifest)}", err=True
-    )
+    key = manifest.with_name(KEY_FILE)
+    click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {tokenizer_path} and {key}", err=True)
     say_next(manifest)
 
 
@@ -221,11 +218,6 @@ def _texts(
     return texts_in(tables)
 
 
-def key_of(manifest: Path) -> Path:
-    """Where the organiser's key is: beside the manifest."""
-    return manifest.with_name(KEY_FILE)
-
-
 def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
     """``manifest`` with this kind of admission and the organiser whose key is beside ``path``.
 
@@ -239,13 +231,14 @@ def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
-    table = {"kind": admission, "organiser": public_hex(make_key(key_of(path)))}
+    table = {"kind": admission, "organiser": public_hex(make_key(path.with_name(KEY_FILE)))}
     return manifest.changed({"admission": table})
 
 
 def say_next(path: Path) -> None:
     """What to do with a manifest, and with the key beside it."""
-    click.echo(f"keep a copy of {key_of(path)}, and show it nobody: who has it organises the swarm", err=True)
+    key = path.with_name(KEY_FILE)
+    click.echo(f"keep a copy of {key}, and show it nobody: who has it organises the swarm", err=True)
     click.echo(f"next: dupt-peer bootstrap {shlex.quote(str(path))}", err=True)
 
 
@@ -291,54 +284,35 @@ def write(
 
 
 def read_all(files: Sequence[TextFiles]) -> Iterator[str]:
-    """Their text, for `write`."""
-    return chain.from_iterable(map(_read, files))
+    """All text of each, piece by piece, for `write`; then it is said what of it was left out."""
+    for text in files:
+        left_out: list[LeftOut] = []
+        yield from (piece.text for piece in text.read(text.find(), left_out.append))
+        note_left_out(left_out)
 
 
-def _read(text: TextFiles) -> Iterator[str]:
-    """It all, piece by piece; then it is said what was left out."""
-    left_out: list[LeftOut] = []
-    yield from (piece.text for piece in text.read(text.find(), left_out.append))
-    note_left_out(left_out)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What a swarm is to do with a model.
-
-    Attributes:
-        name: of the swarm.
-        seed: of what the model lacks, and of the shuffling.
-        task: what it is to learn; None: language, as before.
-        labels: the task's, divided by commas.
-        lm_weight: λ; None: the usual one.
-        admission: which peers it admits.
-        offering: text that it offers.
-    """
-
-    name: str
-    seed: int
-    task: str | None
-    labels: str
-    lm_weight: float | None
-    admission: str
-    offering: Offering = NOTHING
-
-
-def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
-    """Write the manifest, its tokenizer and the state of round 0.
-
-    Raises:
-        DuptError: the options do not go together, or not with the model.
-    """
-    objective = _objective(wanted)
+def _write_from_model(
+    manifest: Path,
+    model: Path,
+    *,
+    name: str,
+    seed: int,
+    task: str | None,
+    labels: str,
+    lm_weight: float | None,
+    admission: str,
+    offering: Offering,
+    **_: Any,
+) -> None:
+    """A swarm that begins from a model; its state of round 0 is written, too."""
+    objective = _objective(task, labels, lm_weight)
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
-    check_free(*files, *wanted.offering.folders(manifest))
+    check_free(*files, *offering.folders(manifest))
     from dupt_swarm.models.beginning import begin_language, begin_task, write_beginning
     from dupt_swarm.models.saved_model import load_model
 
     base = load_model(model)
-    if wanted.offering.texts and not (objective or base.manifest.objective).reads_text:
+    if offering.texts and not (objective or base.manifest.objective).reads_text:
         raise UsageError(
             "the swarm would learn from tables of examples, and what is offered is text; leave it out",
             setting="offers",
@@ -346,29 +320,29 @@ def write_from(manifest: Path, model: Path, wanted: Wanted) -> None:
     for note in base.notes:
         click.echo(f"note: {note}", err=True)
     if objective is None:
-        written, state = begin_language(base, name=wanted.name, seed=wanted.seed)
+        written, state = begin_language(base, name=name, seed=seed)
     else:
-        if wanted.lm_weight is None:
+        if lm_weight is None:
             usual = LM_WEIGHTS[base.manifest.model.kind]
             objective = objective.model_copy(update={"lm_weight": usual})
-        written, state = begin_task(base, objective, name=wanted.name, seed=wanted.seed)
-    organised = organise(written, wanted.admission, manifest)
-    with wanted.offering.written(organised, base.tokenizer, manifest) as written:
+        written, state = begin_task(base, objective, name=name, seed=seed)
+    organised = organise(written, admission, manifest)
+    with offering.written(organised, base.tokenizer, manifest) as written:
         write_beginning(manifest, written, base.tokenizer, state)
     click.echo(f"wrote {manifest} (swarm {written.swarm_id}), {' and '.join(map(str, files[1:]))}", err=True)
     click.echo(_advice(written, manifest), err=True)
     say_next(manifest)
 
 
-def _objective(wanted: Wanted) -> Objective | None:
-    """The manifest's table; None: language.
+def _objective(task: str | None, given: str, lm_weight: float | None) -> Objective | None:
+    """The manifest's table, with labels that commas divide and λ (None: the usual one); None: language.
 
     Raises:
         UsageError: labels are missing, or there are some that the task does not have.
     """
-    task, labels = wanted.task, tuple(filter(None, map(str.strip, wanted.labels.split(","))))
+    labels = tuple(filter(None, map(str.strip, given.split(","))))
     if task is None:
-        for setting, value in (("labels", labels), ("lm_weight", wanted.lm_weight)):
+        for setting, value in (("labels", labels), ("lm_weight", lm_weight)):
             if value not in ((), None):
                 raise UsageError("say what the model is to learn", setting=(setting, "task"))
         return None
@@ -377,7 +351,7 @@ def _objective(wanted: Wanted) -> Objective | None:
             f"{task} needs the names of its labels, two at least, as they are in the oracles' examples",
             setting="labels",
         )
-    weight = {} if wanted.lm_weight is None else {"lm_weight": wanted.lm_weight}
+    weight = {} if lm_weight is None else {"lm_weight": lm_weight}
     try:
         return Objective.model_validate({"kind": task, "labels": list(labels), **weight})
     except ValidationError as error:
