@@ -3,5 +3,4 @@
 http            the HTTP server
 collector       from the running peer to metric families, anew at each scrape
 recorders       what happens between scrapes, counted as it happens
-gpu             what the driver says of the GPU
 """

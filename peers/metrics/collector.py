@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import chain
+from operator import methodcaller
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import Metric
@@ -15,13 +16,12 @@ from prometheus_client.registry import Collector
 from dupt_swarm.metrics import peer as names
 from dupt_swarm.metrics.peer import PEER_METRICS
 from dupt_swarm.metrics.record import IN_PEER, of_peer
-from dupt_swarm.metrics.spec import Distribution, MetricSpec, Samples, by_label, families, one
+from dupt_swarm.metrics.spec import Distribution, MetricSpec, Sample, Samples, by_label, families, one
 from dupt_swarm.node.reasons import ENDINGS, REFUSED_MESSAGES, Failure
 from dupt_swarm.node.record import PeerRecord, PeerState
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import NodeSettings
 from dupt_swarm.version import VERSION
-from peers.metrics.gpu import cards_among, samples_of
 from peers.metrics.recorders import DownloadRecorder, RoundRecorder, StepRecorder
 
 if TYPE_CHECKING:
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
 
 # Declared by fields of the record, but known here before they are in it.
 ROUND, TOKENS_TOTAL = of_peer("round"), of_peer("tokens_total")
+# Of each GPU. By the methods' names: the module of `Card` loads PyTorch.
+READINGS = {
+    names.GPU_UTILIZATION: methodcaller("utilization"),
+    names.GPU_MEMORY_USED: methodcaller("used_bytes"),
+    names.GPU_MEMORY_TOTAL: methodcaller("total_bytes"),
+    names.GPU_TEMPERATURE: methodcaller("temperature"),
+    names.GPU_ENERGY: methodcaller("energy"),
+}
 
 Histogram = tuple[MetricSpec, list[tuple[tuple[str, ...], Distribution]]]
 
@@ -140,3 +148,22 @@ class PeerMetrics(Collector):
             phases = dict(self._steps.phases)
             yield names.STEP_DURATION, [((phase,), spent) for phase, spent in phases.items()]
             yield names.AVERAGING_DURATION, [((), self._rounds.durations)]
+
+
+def cards_among(devices: str) -> Sequence[Card]:
+    """The NVIDIA GPUs among ``devices``; for what these are see `several_devices`."""
+    if not devices.startswith("cuda"):
+        return []  # without loading PyTorch
+    from dupt_swarm.learning.device import several_devices
+    from dupt_swarm.learning.driver import cards_of
+
+    return cards_of(several_devices(devices))
+
+
+def samples_of(cards: Sequence[Card]) -> Iterator[tuple[MetricSpec, list[Sample]]]:
+    """What can be read of the cards now; not every GPU knows everything, nor the driver every GPU."""
+    for spec, read in READINGS.items():
+        found = [(card, read(card)) for card in cards]
+        samples: list[Sample] = [((str(card.index),), value) for card, value in found if value is not None]
+        if samples:
+            yield spec, samples

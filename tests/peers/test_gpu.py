@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dupt_swarm.learning.driver import Card
-from peers.metrics.gpu import cards_among, samples_of
+from peers.metrics.collector import cards_among, samples_of
 from tests.support.fake_nvml import FakeNVML
 
 
