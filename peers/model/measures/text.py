@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dupt_swarm.errors import UsageError
-from dupt_swarm.learning.documents import Piece, Source
+from dupt_swarm.learning.documents import Piece
 from dupt_swarm.learning.left_out import LeftOut, TextFiles
 from peers import options
 from peers.model.measures.report import Machine, Report, finite
@@ -61,30 +61,21 @@ class Text:
         left_out: files that could not be read.
     """
 
-    def __init__(self, files: TextFiles) -> None:
-        """Find the files.
+    def __init__(self, corpus: str, chosen: dict[str, Any]) -> None:
+        """Find the files at a path.
 
         Raises:
             CorpusError: there is no text.
-        """
-        files.check()
-        self._files = files
-        self._sources: list[Source] = files.find()
-        self.size = sum(source.size for source in self._sources)
-        self.bytes_read = self.documents = 0
-        self.left_out: list[LeftOut] = []
-
-    @classmethod
-    def of(cls, corpus: str, chosen: dict[str, Any]) -> Text:
-        """That at a path.
-
-        Raises:
-            CorpusError: there is none.
             UsageError: columns are renamed, of which a text has none.
         """
         if chosen["columns"]:
             raise UsageError("text has no columns; leave them out", setting="columns")
-        return cls(options.pick(TextFiles, chosen, path=corpus))
+        self._files = options.pick(TextFiles, chosen, path=corpus)
+        self._files.check()
+        self._sources = self._files.find()
+        self.size = sum(source.size for source in self._sources)
+        self.bytes_read = self.documents = 0
+        self.left_out: list[LeftOut] = []
 
     def pieces(self) -> Iterator[Piece]:
         """The documents."""
@@ -103,7 +94,7 @@ def _report(
     remark: str = "",
 ) -> Report:
     """What ``measure`` finds, while a bar shows how far it is; the remark belongs to the perplexity."""
-    text = Text.of(corpus, chosen)
+    text = Text(corpus, chosen)
     with show_evaluation(text.size) as show_bytes:
 
         def look(predicted: int, read: int) -> None:
