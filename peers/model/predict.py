@@ -20,6 +20,7 @@ from peers.model.lines import check_apart, write_lines
 from peers.screen.words import number, plural
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from dupt_swarm.learning.answers import Answer
@@ -69,7 +70,7 @@ def command(
     from dupt_swarm.learning.labelled.load import load_examples
     from dupt_swarm.models.saved_model import SavedModel
 
-    chosen = choose_device(device)
+    where = choose_device(device)
     saved = SavedModel.load(model)
     objective = saved.manifest.objective
     if not objective.supervised:
@@ -88,7 +89,7 @@ def command(
         model=saved.manifest.model.kind,
     )
     _warn(questions)
-    logits = _ask(saved, questions, batch_size, str(chosen))
+    logits = _ask(saved, questions, batch_size, where)
     answer = build_answer(objective)
     answers = _answers(answer, logits)
     as_lines = as_json if out is None else out.suffix == ".jsonl"
@@ -98,14 +99,11 @@ def command(
             click.echo(f"{name:9} {number(value)}", err=True)
 
 
-def _ask(saved: SavedModel, questions: Examples, batch_size: int, device: str) -> Tensor:
+def _ask(saved: SavedModel, questions: Examples, batch_size: int, where: torch.device) -> Tensor:
     """The model's logits for all questions, [N, outputs] on the CPU."""
-    import torch
-
     from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
     from dupt_swarm.learning.objectives.scores import ask
 
-    where = torch.device(device)
     model: TaskModel = saved.build(where)  # type: ignore[assignment]
     sequences = sequences_at_once(batch_size, parameter_count(model), questions.length_max, where)
     logits, _ = ask(model, questions.in_order(max(1, sequences // questions.sequences_max)), where)

@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +80,7 @@ def command(
     if scored:
         require_overlap()
     search = options.pick(BeamSearch, chosen)
-    texts = _read(file, columns, scored)
+    sources, targets = _read(file, columns, scored)
     device = choose_device(chosen["device"])
     saved = load_model(model)
     writer = writer_of(saved.build(device))
@@ -89,7 +88,7 @@ def command(
     found = translate(
         writer,
         saved.tokenizer,
-        texts.sources,
+        sources,
         search,
         at_once=chosen["batch_size"],
         look=lambda *_: threads.adapt(),
@@ -97,22 +96,14 @@ def command(
     if cut := sum(one.cut for one in found):
         click.echo(f"note: {plural(cut, 'text')} cut to the model's context", err=True)
     as_lines = as_json if out is None else out.suffix == LINES
-    write_lines(_as_json(texts.sources, found) if as_lines else _as_text(found), out)
+    write_lines(_as_json(sources, found) if as_lines else _as_text(found), out)
     if scored:
-        for name, value in overlap([one.text for one in found], texts.targets).items():
+        for name, value in overlap([one.text for one in found], targets).items():
             click.echo(f"{name:5} {number(value)}", err=True)
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """What to write for, and, if that is wanted, what a person wrote for it."""
-
-    sources: list[str]
-    targets: Sequence[str] = ()
-
-
-def _read(file: Path, columns: dict[str, str], scored: bool) -> _Texts:
-    """The texts of a file.
+def _read(file: Path, columns: dict[str, str], scored: bool) -> tuple[list[str], list[str]]:
+    """The texts of a file: what to write for, and, if that is ``scored``, what a person wrote for it.
 
     Raises:
         UsageError: it is no table, and options ask for one.
@@ -125,14 +116,14 @@ def _read(file: Path, columns: dict[str, str], scored: bool) -> _Texts:
         names = [SOURCE, TARGET] if scored else [SOURCE]
         tables.check_names(names)
         rows = [[text_in(row, name) for name in names] for row in tables.rows(names)]
-        return _Texts([row[0] for row in rows], [row[-1] for row in rows])
+        return [row[0] for row in rows], [row[-1] for row in rows]
     for name, value in (("scored", scored), ("columns", columns)):
         if value:
             raise UsageError(f"{file}: it takes a table, and this is lines of text", setting=name)
     try:
         data = sys.stdin.buffer.read() if file == STDIN else file.read_bytes()
         lines = io.StringIO(data.decode("utf-8-sig"), newline=None)
-        return _Texts([line.rstrip("\n") for line in lines])
+        return [line.rstrip("\n") for line in lines], []
     except UnicodeDecodeError as error:
         raise CorpusError(f"{file}: not UTF-8: {error}; convert it") from error
     except OSError as error:

@@ -31,5 +31,5 @@ def test_no_more_sequences_at_once_than_are_wished_for(
 
     monkeypatch.setattr(model, "logits", noted)
     saved: Any = SimpleNamespace(build=lambda _: model)
-    assert len(_ask(saved, questions, batch_size, "cpu")) == sum(asked) == 9
+    assert len(_ask(saved, questions, batch_size, torch.device("cpu"))) == sum(asked) == 9
     assert max(asked) == examples
