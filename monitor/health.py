@@ -43,9 +43,9 @@ def check_health(snapshot: Snapshot, view: View, now: float) -> list[Check]:
     return checks
 
 
-def worst(checks: list[Check]) -> Level:
-    """The most serious verdict."""
-    return max((check.level for check in checks), key=get_args(Level).index)
+def gravest(checks: list[Check]) -> Check:
+    """The first of those with the most serious verdict."""
+    return max(checks, key=lambda check: get_args(Level).index(check.level))
 
 
 def _data(snapshot: Snapshot, now: float) -> Check:

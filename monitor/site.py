@@ -7,7 +7,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -18,7 +17,7 @@ from dupt_swarm.node.addresses import Address, join_addresses
 from dupt_swarm.replica.ledger import SOUGHT_MIN
 from dupt_swarm.version import VERSION
 from monitor import chart, formats
-from monitor.health import Level, worst
+from monitor.health import gravest
 from monitor.history import History
 from monitor.server import Answer
 from monitor.summary import ContributorSummary, Summary, contributor, summarise
@@ -34,12 +33,13 @@ FILES = {
 }
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The health of the swarm in two or three words."""
-
-    level: Level
-    text: str
+# What a check that is not well means for the swarm; reach is no illness.
+VERDICTS = {
+    "data": "Out of reach",
+    "oracles": "Waiting for oracles",
+    "rounds": "Stalled",
+    "replicas": "Replicas disagree",
+}
 
 
 class Site:
@@ -90,10 +90,12 @@ class Site:
         peer has given, too.
         """
         summary, chosen = self.summary(), parse_qs(query)
+        decisive = gravest(summary.health)
         by_tokens, [sought] = chosen.get("by") == ["tokens"], chosen.get("peer", [""])[:1]
         return template().render(
             s=summary,
-            verdict=verdict(summary),
+            level=decisive.level,
+            verdict="Training" if decisive.level == "good" else VERDICTS[decisive.name],
             chart=chart.draw(self._history().points, by_tokens),
             by_tokens=by_tokens,
             sought=sought.strip()[:SOUGHT_MAX],
@@ -118,21 +120,6 @@ class Site:
 
     def _addresses(self) -> list[str]:
         return join_addresses(self._initial_peers, self._snapshot().view)
-
-
-def verdict(summary: Summary) -> Verdict:
-    """The gravest check decides."""
-    level = worst(summary.health)
-    first = next(check for check in summary.health if check.level == level)
-    if level == "good":
-        return Verdict(level, "Training")
-    texts = {
-        "data": "Out of reach",
-        "oracles": "Waiting for oracles",
-        "rounds": "Stalled",
-        "replicas": "Replicas disagree",
-    }
-    return Verdict(level, texts[first.name])
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 import monitor
 from dupt_swarm.node.record import AT_WORK, EvaluationRecord, RecordUpdate, SampleRecord, TaskResult
 from dupt_swarm.node.view import Peer, View
-from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, worst
+from monitor.health import STALE_SECONDS, STALLED_ROUNDS, Check, gravest
 from monitor.history import History, Point
 from monitor.summary import (
     EVALUATIONS_MAX,
@@ -359,9 +359,8 @@ def test_reach() -> None:
         assert (check.level, check.text) == ("good", text)
 
 
-def test_worst() -> None:
+def test_gravest() -> None:
     """The gravest check decides."""
     checks = [Check(name="data", level=level, text="") for level in ("good", "critical", "warning")]
-    assert [worst(checks), worst(checks[:1]), worst([*checks[:1], *checks[2:]])] == [
-        *("critical", "good", "warning")
-    ]
+    some = (checks, checks[:1], [*checks[:1], *checks[2:]])
+    assert [gravest(these).level for these in some] == ["critical", "good", "warning"]
