@@ -20,22 +20,20 @@ class Choice:
     """A dashboard variable: the viewer chooses among the values of one label of one metric.
 
     Attributes:
-        name: of the variable.
+        label: its name, and the variable's.
         title: as shown.
-        spec: a metric that has the label.
-        label: its name; not among the metric's own for `instance`, which Prometheus adds.
+        spec: a metric that has the label, as its own, or from Prometheus, which adds `instance`.
     """
 
-    name: str
+    label: str
     title: str
     spec: MetricSpec
-    label: str
 
     def to_dict(self) -> dict[str, Any]:
         """The variable in Grafana's dashboard model."""
         query = f"label_values({self.spec.name}, {self.label})"
         return {
-            "name": self.name,
+            "name": self.label,
             "label": self.title,
             "type": "query",
             "datasource": DATASOURCE,

@@ -178,6 +178,6 @@ LEARNING = Dashboard(
     "dupt-learning",
     "Learning",
     "What a dupt_swarm learns: loss against tokens and time, each oracle's, and independent measurements.",
-    Choice("run", "Swarm", swarm.RUN_INFO, "run"),
+    Choice("run", "Swarm", swarm.RUN_INFO),
     (AGAINST_TOKENS, AGAINST_TIME, ORACLES, EVALUATION, TASK),
 )

@@ -332,6 +332,6 @@ PEER = Dashboard(
     "dupt-peer",
     "Peer",
     "One oracle from its own metrics (join --metrics-addr): state, steps, rounds, network, GPU.",
-    Choice("instance", "Peer", peer.INFO, "instance"),
+    Choice("instance", "Peer", peer.INFO),
     (NOW, TRAINING, STEPS, ROUNDS, NETWORK, GPU, ABOUT),
 )

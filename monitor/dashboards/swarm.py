@@ -367,6 +367,6 @@ SWARM = Dashboard(
     "dupt-swarm",
     "Swarm",
     "A dupt_swarm at a glance: is it alive, does it learn, who contributes, what is wrong.",
-    Choice("run", "Swarm", swarm.RUN_INFO, "run"),
+    Choice("run", "Swarm", swarm.RUN_INFO),
     (NOW, LEARNING, ROUNDS, AVERAGING, CONTRIBUTIONS, HEALTH),
 )

@@ -158,7 +158,7 @@ def test_queries_ask_for_what_is_shown(dashboard: Dashboard) -> None:
     for panel in dashboard.panels:
         for query in panel.queries:
             if not all(spec.name.startswith("dupt_monitor_") for spec in query.specs):
-                assert f"${dashboard.choice.name}" in query.expr, panel.title
+                assert f"${dashboard.choice.label}" in query.expr, panel.title
 
 
 @every_dashboard
