@@ -75,10 +75,7 @@ def _sizes() -> Iterator[str]:
 @click.option(
     "--offer-licence", default="", help="Under which everybody may pass it on, such as CC-BY-SA-4.0."
 )
-@options.field
-@options.columns
-@options.language
-@options.strict
+@options.data
 @click.option(
     "--from",
     "model",

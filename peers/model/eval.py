@@ -39,10 +39,7 @@ MEASURES: dict[str, Measure] = {
     help="Tokens that each window predicts; fewer see more before them, and take longer. "
     "[default: the context's length]",
 )
-@options.field
-@options.language
-@options.strict
-@options.columns
+@options.data
 @options.batch_size
 @options.device
 @options.threads
