@@ -90,17 +90,18 @@ class Facts:
 
     def by_label(self) -> dict[str, str]:
         """What the oracle does and gives, what the network carries, and what rounds cost, in words."""
-        status, view, peer_id = self.status, self.view, self.about.peer_id
+        status, view, record = self.status, self.view, self.view.record(self.about.peer_id)
         failed = f", {status.failed_rounds} failed in all" if status.failed_rounds else ""
         speed = status.tokens_per_second
         share = words.percent(speed, self._total_speed)
         oracles = words.plural(len(view.oracles), "oracle")
+        reach = record.reach if record else "–"
         return {
             "rounds": f"{status.rounds_done} this session{failed}; last round {words.last_round(status)}",
-            "speed": f"{speed:,.0f} tokens/s, {share} of {oracles}; reach {words.reach(view, peer_id)}",
+            "speed": f"{speed:,.0f} tokens/s, {share} of {oracles}; reach {reach}",
             "given": f"{words.amount(self._given)} tokens, {self._part_given}{self._place}",
             "network": f"↑ {self.up}   ↓ {self.down}",
-            "per round": words.costs(view.record(peer_id)),
+            "per round": words.costs(record),
         }
 
     @property
@@ -143,7 +144,10 @@ class Facts:
 
     @property
     def _total_speed(self) -> float:
-        return words.total_speed(self.status, self.view, self.about.peer_id, self.about.manifest.limits)
+        """Tokens per second of all oracles together; others may claim what they like, see `View.speeds`."""
+        speeds = self.view.speeds(self.about.manifest.limits)
+        others = (speed for each, speed in speeds.items() if each != self.about.peer_id)
+        return self.status.tokens_per_second + sum(others)
 
     @property
     def round_ends_in(self) -> float | None:

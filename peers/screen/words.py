@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from dupt_swarm.command_line.printable import one_line
 from dupt_swarm.learning.left_out import LeftOut
 from dupt_swarm.learning.quality import Quality
-from dupt_swarm.manifest import Limits
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.node.record import PeerRecord
-from dupt_swarm.node.view import View
 from dupt_swarm.oracle.status import Status
 
 BAR_WIDTH = 24
@@ -45,18 +43,6 @@ def figure(quality: Quality, decimals: int = 3) -> str:
         return f"{quality.bits_per_byte:.{decimals}f} bits/byte"
     shares = {"accuracy": quality.accuracy, "NSP": quality.nsp_accuracy}
     return ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share is not None)
-
-
-def total_speed(status: Status, view: View, peer_id: str, limits: Limits) -> float:
-    """Tokens per second of all oracles together; others may claim what they like, see `View.speeds`."""
-    others = (speed for each, speed in view.speeds(limits).items() if each != peer_id)
-    return status.tokens_per_second + sum(others)
-
-
-def reach(view: View, peer_id: str) -> str:
-    """How others call this peer."""
-    record = view.record(peer_id)
-    return record.reach if record else "–"
 
 
 def costs(record: PeerRecord | None) -> str:
