@@ -5,7 +5,7 @@ from __future__ import annotations
 from dupt_swarm.metrics import swarm
 from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
-from monitor.dashboards.panel import BITS, NATS, Panel, columns, counts, graph
+from monitor.dashboards.panel import BITS, NATS, Panel, amounts, columns, counts, graph
 from monitor.dashboards.query import Query, of_each_peer
 
 NO_EVALUATOR = "No evaluator: start one with `dupt-peer evaluate`"
@@ -139,12 +139,11 @@ EVALUATION = Row(
             width=12,
             empty="No tasks: give some with `dupt-peer evaluate --tasks`",
         ),
-        graph(
+        amounts(
             "Measurement age",
             "Time since an evaluator last measured.",
             Query("time() - {0}", swarm.EVAL_TIMESTAMP, legend="{{dataset}}"),
             unit="s",
-            defaults={"min": 0},
             empty=NO_EVALUATOR,
         ),
     ),

@@ -97,6 +97,11 @@ def graph(title: str, text: str, *queries: Query, unit: str, **more: Any) -> Pan
     return Panel(title, text, queries, unit, **more)
 
 
+def amounts(title: str, text: str, *queries: Query, unit: str, **more: Any) -> Panel:
+    """Lines over time, from zero on."""
+    return graph(title, text, *queries, unit=unit, defaults={"min": 0}, **more)
+
+
 def counts(title: str, text: str, *queries: Query, **more: Any) -> Panel:
     """Lines of whole numbers over time."""
     return graph(title, text, *queries, unit="none", defaults={"min": 0, "decimals": 0}, **more)

@@ -11,6 +11,7 @@ from monitor.dashboards.panel import (
     TOKENS_PER_SECOND,
     Panel,
     about,
+    amounts,
     counts,
     graph,
     override,
@@ -119,7 +120,7 @@ STEPS = Row(
             ),
             unit="s",
         ),
-        graph(
+        amounts(
             "Slow steps",
             "99th percentile of each phase's duration.",
             Query(
@@ -128,7 +129,6 @@ STEPS = Row(
                 legend="{{phase}}",
             ),
             unit="s",
-            defaults={"min": 0},
         ),
         graph(
             "Steps and tokens per second",
@@ -143,7 +143,7 @@ STEPS = Row(
 ROUNDS = Row(
     "Rounds",
     (
-        graph(
+        amounts(
             "Duration of averaging",
             "Finding the group, exchange and outer step: median and 90th percentile, over 15 minutes.",
             Query(
@@ -157,7 +157,6 @@ ROUNDS = Row(
                 legend="90th percentile",
             ),
             unit="s",
-            defaults={"min": 0},
         ),
         counts(
             "Group size",
@@ -182,37 +181,34 @@ ROUNDS = Row(
             unit="percentunit",
             defaults={"max": 1},
         ),
-        graph(
+        amounts(
             "Waiting for the network",
             "How long the trainer waited for its node, in the last round and over 15 minutes. Rounds that "
             "overlap with training leave hardly any.",
             Query("{0}", of_peer("round_waiting_seconds"), legend="last round"),
             Query("increase({0}[15m])", of_peer("waiting_seconds_total"), legend="15 minutes"),
             unit="s",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "Bytes of a round",
             "Payload bytes of all messages in the last round: from the end of the one before to its own.",
             Query("{0}", of_peer("round_receive_bytes"), legend="received"),
             Query("{0}", of_peer("round_transmit_bytes"), legend="sent"),
             unit="decbytes",
-            defaults={"min": 0},
         ),
     ),
 )
 NETWORK = Row(
     "Network",
     (
-        graph(
+        amounts(
             "Traffic",
             "Payload bytes exchanged with other peers.",
             Query(f"rate({{0}}{RECENT})", peer.NETWORK_RECEIVE, legend="received"),
             Query(f"rate({{0}}{RECENT})", peer.NETWORK_TRANSMIT, legend="sent"),
             unit="Bps",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "State downloads",
             "Mean time to download a newer state, over an hour. A peer that missed a round fetches it.",
             Query(
@@ -220,16 +216,14 @@ NETWORK = Row(
             ),
             unit="s",
             empty="None in the last hour",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "Failures",
             "Downloads of the state that no donor could complete, and restarts of the node process, over 15 "
             "minutes.",
             Query("increase({0}[15m])", peer.DOWNLOADS_FAILED, legend="downloads"),
             Query("increase({0}[15m])", peer.NODE_RESTARTS, legend="restarts: {{reason}}"),
             unit="none",
-            defaults={"min": 0},
         ),
         graph(
             "Refused",
@@ -254,14 +248,13 @@ GPU = Row(
             defaults={"min": 0, "max": 1},
             empty=NO_GPU,
         ),
-        graph(
+        amounts(
             "Memory",
             "In use by any process, and in total.",
             Query("{0}", peer.GPU_MEMORY_USED, legend="GPU {{gpu}}"),
             Query("{0}", peer.GPU_MEMORY_TOTAL, legend="GPU {{gpu}}, total"),
             unit="bytes",
             width=6,
-            defaults={"min": 0},
             empty=NO_GPU,
         ),
         graph(
@@ -272,13 +265,12 @@ GPU = Row(
             width=6,
             empty=NO_GPU,
         ),
-        graph(
+        amounts(
             "Power",
             "Energy that the GPU uses per second.",
             Query(f"rate({{0}}{RECENT})", peer.GPU_ENERGY, legend="GPU {{gpu}}"),
             unit="watt",
             width=6,
-            defaults={"min": 0},
             empty=NO_GPU,
         ),
     ),
@@ -294,20 +286,18 @@ ABOUT = Row(
             unit="percentunit",
             defaults={"min": 0, "max": 1},
         ),
-        graph(
+        amounts(
             "Checkpoint age",
             "Time since its last checkpoint.",
             Query("time() - {0}", peer.CHECKPOINT_SAVED, legend="age"),
             unit="s",
-            defaults={"min": 0},
             empty="None saved yet",
         ),
-        graph(
+        amounts(
             "Time since the last step",
             "Time since an inner step ended. It grows while the peer is paused or waits.",
             Query("time() - {0}", peer.LAST_STEP, legend="age"),
             unit="s",
-            defaults={"min": 0},
         ),
         about(
             "This peer",

@@ -11,6 +11,7 @@ from monitor.dashboards.panel import (
     TOKENS_PER_SECOND,
     Panel,
     about,
+    amounts,
     columns,
     counts,
     graph,
@@ -113,27 +114,24 @@ LEARNING = Row(
 ROUNDS = Row(
     "Rounds",
     (
-        graph(
+        amounts(
             "Round progress",
             "Tokens trained on in this round, as a fraction of those that end it: one tooth per round.",
             Query("{0} / {1}", swarm.ROUND_TOKENS, swarm.ROUND_TARGET_TOKENS, legend="progress"),
             unit="percentunit",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "Duration of rounds",
             "Median over the oracles, and the manifest's limit.",
             Query("{0}", of_swarm("round_duration_seconds"), legend="last round"),
             Query("{0}", swarm.ROUND_LIMIT_SECONDS, legend="limit"),
             unit="s",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "Tokens per second",
             INTO_THE_STATE,
             Query(SPEED, swarm.TOKENS_TOTAL, legend="swarm"),
             unit=TOKENS_PER_SECOND,
-            defaults={"min": 0},
         ),
     ),
 )
@@ -152,13 +150,12 @@ AVERAGING = Row(
             Query(REASONS, swarm.AVERAGING_ROUNDS_FAILED, legend="{{reason}}"),
             unit="none",
         ),
-        graph(
+        amounts(
             "Duration of averaging",
             "From the end of a round to the new state: the last averaging of each oracle.",
             Query("{0}", of_swarm("averaging_duration_seconds"), legend="median"),
             Query("{0}", of_swarm("averaging_duration_max_seconds"), legend="slowest"),
             unit="s",
-            defaults={"min": 0},
         ),
         counts(
             "Group sizes",
@@ -183,14 +180,13 @@ AVERAGING = Row(
             defaults={"max": 1},
             overrides=(override("median", custom__lineWidth=2),),
         ),
-        graph(
+        amounts(
             "Waiting for the network",
             "Part of its time for which each oracle's trainer waited for its node, over 15 minutes. Rounds "
             "that overlap with training leave hardly any.",
             of_each_peer("rate({0}[15m])", of_swarm("peer_waiting_seconds_total")),
             unit="percentunit",
             width=12,
-            defaults={"min": 0},
         ),
     ),
 )
@@ -318,23 +314,21 @@ HEALTH = Row(
             "Rounds since the newest checkpoint on any peer's disk.",
             Query("{0} - {1}", swarm.ROUND, swarm.CHECKPOINT_ROUND, legend="rounds"),
         ),
-        graph(
+        amounts(
             "Checkpoint age",
             "Time since the newest checkpoint was written. It grows while nothing new is learned.",
             Query("time() - {0}", swarm.CHECKPOINT_TIMESTAMP, legend="age"),
             unit="s",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "Refresh duration",
             "How long the monitor takes to read all records.",
             Query(
                 "{0} and on (instance) {1}", monitor.REFRESH_DURATION, swarm.RUN_INFO, legend="{{instance}}"
             ),
             unit="s",
-            defaults={"min": 0},
         ),
-        graph(
+        amounts(
             "Failed refreshes",
             "Refreshes that did not reach the swarm, over 15 minutes; and whether the last one did.",
             Query(
@@ -345,7 +339,6 @@ HEALTH = Row(
             ),
             Query("{0} and on (instance) {1}", monitor.UP, swarm.RUN_INFO, legend="up"),
             unit="none",
-            defaults={"min": 0},
         ),
         about(
             "This swarm",
