@@ -42,7 +42,7 @@ def command(path: Path, as_json: bool) -> None:
     """
     found = about_manifest(path) if path.is_file() else about_model(path)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        click.echo(json.dumps(found, indent=2, default=Origin.to_json))
         return
     for line in _lines(found):
         click.echo(one_line(line))
@@ -69,7 +69,7 @@ def about_model(path: Path) -> dict[str, Any]:
         "digest": state.digest,
         "buffers": sorted(state.buffers),
         "custom": not model.described,
-        "origin": model.origin.to_json() if model.origin else None,
+        "origin": model.origin,
         "notes": list(model.notes),
     }
 
@@ -175,10 +175,9 @@ def _describe(objective: dict[str, Any]) -> str:
     return f"{objective['kind']}{labels}, lambda {objective['lm_weight']:g}"
 
 
-def _origin_lines(tree: dict[str, Any] | None) -> list[str]:
-    if tree is None:
+def _origin_lines(origin: Origin | None) -> list[str]:
+    if origin is None:
         return []
-    origin = Origin.model_validate_json(json.dumps(tree))
     lines = [
         f"  {'taken from':<11} {origin.swarm_id} at round {origin.round}, {origin.pulled_at}, "
         f"state {origin.state_digest[:12]}"
