@@ -38,11 +38,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Counts:
-    """What passed a host's link since it was made: bytes as `tc -s` counts them, and packets dropped."""
+    """Bytes that passed a host's link since it was made, as `tc -s` counts them."""
 
     sent: int
     received: int
-    dropped: int
 
 
 class LinkedHosts:
@@ -91,7 +90,7 @@ class LinkedHosts:
         found = {}
         for name, host in self.hosts.items():
             [up], down = self._queues(host.namespace), downs[host.port]
-            found[name] = Counts(up["bytes"], down["bytes"], up["drops"] + down["drops"])
+            found[name] = Counts(up["bytes"], down["bytes"])
         return found
 
     def _queues(self, namespace: str) -> list[dict[str, Any]]:

@@ -47,16 +47,14 @@ class Stopwatch:
     """Adds up what the training loop waits for: seconds, and seconds in which its thread computed."""
 
     def __init__(self) -> None:
-        self.seconds = self.processor = self.longest = 0.0
+        self.seconds = self.processor = 0.0
 
     def __enter__(self) -> None:
         self._began = time.monotonic(), time.thread_time()
 
     def __exit__(self, *_: object) -> None:
-        seconds, processor = time.monotonic() - self._began[0], time.thread_time() - self._began[1]
-        self.seconds += seconds
-        self.processor += processor
-        self.longest = max(self.longest, seconds)
+        self.seconds += time.monotonic() - self._began[0]
+        self.processor += time.thread_time() - self._began[1]
 
 
 class GroupClock:
@@ -90,14 +88,14 @@ class SimulatedCompute:
         self._weights, self._seconds = weights, seconds
         self._noise = torch.randn(weights.shape, generator=generator)
         self._moves_each = max(1, steps_per_round // MOVES_PER_ROUND)
-        self._late, self.steps = 0.0, 0
+        self._late, self._steps = 0.0, 0
 
     def step(self) -> None:
         """Take one."""
         ends = time.monotonic() + self._seconds - self._late
-        if self.steps % self._moves_each == 0:
-            self._weights.data.add_(self._noise, alpha=MOVE_SIZE * (1 + self.steps % 7))
-        self.steps += 1
+        if self._steps % self._moves_each == 0:
+            self._weights.data.add_(self._noise, alpha=MOVE_SIZE * (1 + self._steps % 7))
+        self._steps += 1
         time.sleep(max(0.0, ends - time.monotonic()))
         self._late = min(time.monotonic() - ends, self._seconds)
 
@@ -123,10 +121,10 @@ def train(swarm: Swarm, orders: Orders, numel: int, step_seconds: float, seed: i
         groups.look(optimizer.averaging)
         ended = optimizer.last_round if optimizer.last_round is not result else None
         if ended or swarm.state != state:
-            tell_round(swarm, ended, pauses, groups=groups.seconds, steps=compute.steps)
+            tell_round(swarm, ended, pauses, groups)
 
 
-def tell_round(swarm: Swarm, ended: RoundResult | None, pauses: Stopwatch, **more: float) -> None:
+def tell_round(swarm: Swarm, ended: RoundResult | None, pauses: Stopwatch, groups: GroupClock) -> None:
     """Tell where the state is, how the round ended if we took part, and how long training waited so far."""
     tell(
         round=swarm.state.round,
@@ -134,12 +132,10 @@ def tell_round(swarm: Swarm, ended: RoundResult | None, pauses: Stopwatch, **mor
         tokens=swarm.state.swarm_tokens,
         ended=dataclasses.asdict(ended) if ended else None,
         restarts=sum(swarm.restarts.values()),
-        **more,
+        groups=groups.seconds,
         paused=pauses.seconds,
         paused_processor=pauses.processor,
-        longest_pause=pauses.longest,
     )
-    pauses.longest = 0.0
 
 
 def follow(swarm: Swarm, orders: Orders) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -248,8 +248,3 @@ class LinkSwarm:
         digests: dict[int, str] = {}
         for told in [each for peer in self.oracles for each in peer.told if "round" in each]:
             assert digests.setdefault(told["round"], told["digest"]) == told["digest"], told
-
-    def longest_pauses(self, before: Snapshot, after: Snapshot) -> Sequence[float]:
-        """Of each oracle's training, in each report between two moments."""
-        told = [each for peer in self.oracles for each in peer.told if "round" in each]
-        return [each["longest_pause"] for each in told if before.time < each["time"] <= after.time]

@@ -151,7 +151,6 @@ def bytes_used(swarm: LinkSwarm, scene: Scene, before: Snapshot, after: Snapshot
         "traffic_one_follower": (sent - evaluators) / every_step,
         "followers": {name: size / of_round for name, size in received.items()},
         "sent_per_host_and_second": sent / len(swarm.peers) / (after.time - before.time),
-        "dropped": sum(after.counts[name].dropped - before.counts[name].dropped for name in swarm.peers),
     }
 
 
@@ -165,14 +164,11 @@ def compute_kept(swarm: LinkSwarm, scene: Scene, before: Snapshot, after: Snapsh
     return {
         "steps": steps / (after.round - before.round) / scene.steps,
         "kept": steps * scene.step_seconds / (after.time - before.time),
-        "taken": sum(late["steps"] - early["steps"] for late, early in pairs) * scene.step_seconds / time,
         "pause": sum(late["paused"] - early["paused"] for late, early in pairs) / time,
         "pause_processor": sum(late["paused_processor"] - early["paused_processor"] for late, early in pairs)
         / time,
-        "longest_pause": max(swarm.longest_pauses(before, after)),
         "lag": max(each.late for each in lags),
         "lag_own": max(each.own for each in lags),
-        "lag_median": statistics.median(each.late for each in lags),
         "restarts": sum(late["restarts"] for late in after.last),
         "node_memory": max(peer.node_peak() for peer in swarm.oracles) / scene.weights,
     }
@@ -196,7 +192,6 @@ def time_taken(
         "failed": [each["reason"] for each in endings if not each["state"]],
         "smaller_groups": sum(bool(each["state"]) for each in endings) - len(good),
         "busy": statistics.mean(busy) / cores if busy else math.nan,
-        "busy_always": swarm.load.cores(before.time, after.time) / cores,
         "processor": {kind: seconds / rounds for kind, seconds in used.items()},
         "work": (used["all"] + used["relay"]) / rounds / cores,
     }
