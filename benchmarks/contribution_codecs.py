@@ -10,7 +10,7 @@ How to read it: ``÷ copy`` is bytes of fp32 per second ÷ those of the copy, ``
 is printed above the table, once, since the targets are in bytes per second.
 
     PYTHONPATH=. python benchmarks/contribution_codecs.py [--values 16777216] [--turns 9] [--kept 64]
-        [--device cpu|cuda] [--file PATH]
+        [--file PATH]
 """
 
 from __future__ import annotations
@@ -40,22 +40,21 @@ HEADER += [f"{way} ÷ {base}" for way in ("encode", "decode") for base in ("copy
 @click.option("--values", type=click.IntRange(1), default=1 << 24, show_default=True)
 @click.option("--turns", type=click.IntRange(1), default=9, show_default=True, help="Of each arm.")
 @click.option("--kept", type=click.IntRange(1, 1024), default=64, show_default=True, help="Of top_k.")
-@click.option("--device", default="cpu", show_default=True, help="Where the values are that are encoded.")
 @file_option
-def main(values: int, turns: int, kept: int, device: str, file: Path | None) -> None:
+def main(values: int, turns: int, kept: int, file: Path | None) -> None:
     """Measure all codecs."""
     torch.set_num_threads(1)
     vector = torch.randn(values, generator=torch.Generator().manual_seed(1)) * 1e-3
     encoding = Encoding(kept=kept)
     codecs = {name: build_codec(name, encoding) for name in CODECS}
     encoded = {name: encode_parts(codec, vector) for name, codec in codecs.items()}
-    target, source = torch.empty_like(vector), torch.split(vector.to(device), part_sizes(values))
+    target, source = torch.empty_like(vector), torch.split(vector, part_sizes(values))
     arms: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(vector)}
     for name, codec in codecs.items():
         arms[f"encode {name}"] = partial(_encode, codec, source)
         arms[f"decode {name}"] = partial(_decode, codec, encoded[name], values)
     seconds = in_turns(arms, turns)
-    asked = {"values": values, "kept": kept, "device": device, "copy_seconds": seconds["copy"]}
+    asked = {"values": values, "kept": kept, "copy_seconds": seconds["copy"]}
     rows: dict[str, Run] = {}
     for name, codec in codecs.items():
         lost = decode_parts(codec, encoded[name], values).sub_(vector).norm() / vector.norm()

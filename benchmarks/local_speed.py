@@ -47,7 +47,7 @@ from torch import nn
 
 from dupt_swarm.learning.activation_checkpointing import checkpoint_activations
 from dupt_swarm.learning.batches import Batches, BatchSource, cut_step
-from dupt_swarm.learning.device import choose_device, maybe_compile, wait_for
+from dupt_swarm.learning.device import maybe_compile, wait_for
 from dupt_swarm.learning.inner import build_inner
 from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.offloading import Offloaded
@@ -66,6 +66,7 @@ from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.presets import PRESETS, load_preset
 from dupt_swarm.settings import OracleSettings
 
+CPU = torch.device("cpu")
 SETTLE_SECONDS = 0.5  # resumed nodes first catch up on what is overdue
 
 KINDS = {"by_clock": "by the clock", "by_cpu": "by CPU time", "by_own_cpu": "without the first peer's"}
@@ -135,32 +136,26 @@ def plain_trainer(
 @click.option(
     "--batch-size", type=click.IntRange(1), default=16, show_default=True, help="Sequences in a micro-batch."
 )
-@click.option("--device", "device_name", default="auto", show_default=True)
 @file_option
-def main(
-    preset: str, slices: int, seconds: float, batch_size: int, device_name: str, file: Path | None
-) -> None:
+def main(preset: str, slices: int, seconds: float, batch_size: int, file: Path | None) -> None:
     """Tokens per second of one oracle ÷ plain loops, in one interleaved run."""
-    device = choose_device(device_name)
     with (
         tempfile.TemporaryDirectory(prefix="dupt-bench-") as folder,
-        arms_of(preset, Path(folder), batch_size, device) as (arms, oracle, pause),
+        arms_of(preset, Path(folder), batch_size) as (arms, oracle, pause),
     ):
-        asked = {"preset": preset, "seconds": seconds, "batch_size": batch_size, "device": device.type}
+        asked = {"preset": preset, "seconds": seconds, "batch_size": batch_size}
         rows: dict[str, list[Run]] = {name: [] for name in arms}
         for number in range(-1, slices):
             for name in rotated(arms, number):
                 # The first slice of each is warm-up: memory, compilation, the first round.
-                rates = measure(arms[name], seconds, device, pause if name == "c" else None)
+                rates = measure(arms[name], seconds, CPU, pause if name == "c" else None)
                 if number >= 0:
                     rounds = oracle.status().rounds_done if name == "c" else 0
                     about = {"arm": name, "slice": number, "rounds": rounds}
                     rows[name].append(asked | about | rates)
                     append(file, rows[name][-1])
         checkpoints = len(list(Path(folder).glob("oracle/*/checkpoint-*")))
-    click.echo(
-        f"{preset}, {slices} slices of {seconds:g} s per arm, {device.type}, torch {torch.__version__}"
-    )
+    click.echo(f"{preset}, {slices} slices of {seconds:g} s per arm, torch {torch.__version__}")
     click.echo(f"arm c: {rows['c'][-1]['rounds']} rounds; {checkpoints} of its checkpoints are there")
     for over, under in (("b", "a"), ("c", "b"), ("c", "a")):
         by = [
@@ -171,9 +166,7 @@ def main(
 
 
 @contextmanager
-def arms_of(
-    preset: str, folder: Path, batch_size: int, device: torch.device
-) -> Iterator[tuple[dict[str, Step], Oracle, Pause]]:
+def arms_of(preset: str, folder: Path, batch_size: int) -> Iterator[tuple[dict[str, Step], Oracle, Pause]]:
     """The three arms, warmed up, and the oracle of the third, whose nodes are suspended."""
     most = load_preset(preset)["model"]["vocabulary_size"]
     texts = write_four(folder / "texts")
@@ -189,18 +182,16 @@ def arms_of(
         patch.object(held_out, "SECONDS", 0.0),
         patch.object(held_out, "TIME_RATIO_LASTING", held_out.TIME_RATIO_LASTING / 3),
     ):
-        oracle = Oracle(swarm, OracleSettings(texts[0].parent, device=str(device), batch_size=batch_size))
+        oracle = Oracle(swarm, OracleSettings(texts[0].parent, device="cpu", batch_size=batch_size))
         assert isinstance(oracle.objective, Language)
         tokens = oracle.objective.mixture.corpora[0].train
         data = np.asarray(tokens.read(0, len(tokens)), np.uint16)
         batches = Batches(Split([data]), context, batch, manifest.seed, "bench")
-        trainer = plain_trainer(GPT(manifest.model).to(device), manifest, (batches, micro_batches), device)
-        baseline = PlainGPT(manifest.model).to(device)
-        maybe_compile(baseline, device)
+        trainer = plain_trainer(GPT(manifest.model), manifest, (batches, micro_batches), CPU)
         shape = (micro_batches, batch, context)
-        gated = GatedOracle(oracle, device)
+        gated = GatedOracle(oracle, CPU)
         arms: dict[str, Step] = {
-            "a": PlainLoop(baseline, manifest.inner, data, shape, device).step,
+            "a": PlainLoop(PlainGPT(manifest.model), manifest.inner, data, shape, CPU).step,
             "b": lambda: trainer.step().tokens,
             "c": lambda: gated.go_on(1),
         }
