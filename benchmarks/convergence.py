@@ -133,8 +133,7 @@ def run_arm(arm: Arm, more: dict[str, Any], seed: int, tokens: int) -> dict[str,
         else:
             train_swarm(manifest, start, sources(manifest, texts, 1), tokens, after_round, arm.late)
     seconds = round(time.process_time() - began)
-    about = {"curve": curve, "bits_per_byte": bits, "rounds": rounds}
-    return about | {"cpu_seconds": seconds, "torch": torch.__version__}
+    return {"curve": curve, "bits_per_byte": bits, "rounds": rounds, "cpu_seconds": seconds}
 
 
 def sources(manifest: Manifest, texts: Texts, shares: int) -> list[Batches]:
