@@ -76,26 +76,23 @@ def build_app(
     metrics_app = make_wsgi_app(registry)
 
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Callable[[bytes], object]:
-            return start_response(status, [*headers, *SECURITY_HEADERS], *error)
-
-        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
-        if path == "/metrics" and method == "HEAD":  # which the library does not know
-            told: list[Any] = []
-            [body] = metrics_app(environ | {"REQUEST_METHOD": "GET"}, lambda *line: told.extend(line))
-            status, headers = told
-            start(status, [*headers, ("Content-Length", str(len(body)))])
-            return []
+        path, head = environ["PATH_INFO"], environ["REQUEST_METHOD"] == "HEAD"
+        method = "GET" if head else environ["REQUEST_METHOD"]
         if path == "/metrics":
-            return metrics_app(environ, start)  # type: ignore[no-any-return]
-        if method not in ("GET", "HEAD"):
-            answer = NOT_ALLOWED
-        elif path == "/healthz":
-            answer = _health(healthy())
+            told: list[Any] = []
+            # The library does not know HEAD.
+            [body] = metrics_app(environ | {"REQUEST_METHOD": method}, lambda *line: told.extend(line))
+            status, headers = told[0], [*told[1], ("Content-Length", str(len(body)))]
         else:
-            answer = pages(path, environ.get("QUERY_STRING", "")) or NOT_FOUND
-        start(answer.status, answer.headers)
-        return [] if method == "HEAD" else [answer.body]
+            if method != "GET":
+                answer = NOT_ALLOWED
+            elif path == "/healthz":
+                answer = _health(healthy())
+            else:
+                answer = pages(path, environ.get("QUERY_STRING", "")) or NOT_FOUND
+            status, headers, body = answer.status, answer.headers, answer.body
+        start_response(status, [*headers, *SECURITY_HEADERS])
+        return [] if head else [body]
 
     return app
 
