@@ -121,5 +121,5 @@ def _app_of(watcher: Watcher, initial_peers: tuple[str, ...], max_peer_series: i
 
     registry = CollectorRegistry()
     registry.register(SwarmCollector(lambda: watcher.snapshot, max_peer_series))
-    site = Site(lambda: watcher.snapshot, lambda: watcher.history, initial_peers)
+    site = Site(lambda: watcher.snapshot, watcher.history, initial_peers)
     return build_app(registry, lambda: watcher.alive, site.answer)

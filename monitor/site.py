@@ -48,15 +48,15 @@ class Site:
     def __init__(
         self,
         snapshot: Callable[[], Snapshot],
-        history: Callable[[], History],
+        history: History,
         initial_peers: Sequence[str],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Show whatever ``snapshot()`` and ``history()`` return at each request.
+        """Show whatever ``snapshot()`` returns at each request.
 
         Args:
             snapshot: gives the latest one.
-            history: gives what came before it.
+            history: what came before it.
             initial_peers: addresses that the monitor was given, for the line to join with.
             clock: seconds since the epoch.
         """
@@ -81,7 +81,7 @@ class Site:
         snapshot = self._snapshot()
         manifest = snapshot.manifest
         join = join_line(self._addresses(), manifest)
-        return summarise(snapshot, self._history(), join, self._clock())
+        return summarise(snapshot, self._history, join, self._clock())
 
     def page(self, query: str = "") -> str:
         """The page as HTML.
@@ -96,7 +96,7 @@ class Site:
             s=summary,
             level=decisive.level,
             verdict="Training" if decisive.level == "good" else VERDICTS[decisive.name],
-            chart=chart.draw(self._history().points, by_tokens),
+            chart=chart.draw(self._history.points, by_tokens),
             by_tokens=by_tokens,
             sought=sought.strip()[:SOUGHT_MAX],
             sought_min=SOUGHT_MIN,

@@ -63,7 +63,7 @@ def speaker(prompt: str, text: str) -> Peer:
 
 
 def site_of(snapshot: Snapshot, history: History | None = None, address: str = ADDRESS) -> Site:
-    return Site(lambda: snapshot, lambda: history or History(), [address], lambda: NOW)
+    return Site(lambda: snapshot, history or History(), [address], lambda: NOW)
 
 
 def words(site: Site, query: str = "") -> str:

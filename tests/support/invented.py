@@ -118,7 +118,7 @@ class TrainedSwarm:
 
     def site(self) -> Site:
         """What the monitor shows of it, whenever that is asked for."""
-        return Site(lambda: self.snapshot, lambda: self.history, [ADDRESS], lambda: NOW)
+        return Site(lambda: self.snapshot, self.history, [ADDRESS], lambda: NOW)
 
     def lose_evaluator(self) -> Snapshot:
         """It is gone, one refresh later; what was seen before."""

@@ -382,7 +382,7 @@ def test_another_way_to_the_swarm(visit: Open) -> None:
     """When its first peer tells of a better address, an open page has that in the command."""
     swarm = TrainedSwarm()
     addresses = ["/ip4/127.0.0.1/tcp/31330/p2p/QmFirst"]
-    with served(Site(lambda: swarm.snapshot, lambda: swarm.history, addresses, lambda: NOW)) as url:
+    with served(Site(lambda: swarm.snapshot, swarm.history, addresses, lambda: NOW)) as url:
         seen = visit(url)
         expect(seen.page.locator("section.join .hint")).to_contain_text("own machine only")
         addresses[:] = [ADDRESS]
