@@ -170,7 +170,7 @@ class Task:
 
     manifest: Manifest
     start: Tensor
-    halves: tuple[Examples, Examples]
+    examples: Examples
     test: Examples
 
     @classmethod
@@ -199,14 +199,16 @@ class Task:
 
         every = load(collections.examples, 2 * count)
         test = load(collections.test, TESTED)
-        return cls(manifest, state.anchor, halved(every), test)
+        return cls(manifest, state.anchor, every, test)
 
     def run(self, arm: str, epochs: int) -> float:
         """The accuracy of an arm after its training."""
         if arm == "before":
             return self._accuracy(self.start)
-        one, two = self.halves
-        examples = {"one": [one], "two": [two], "both": [joined(one, two)]}.get(arm, [one, two])
+        half = len(self.examples) // 2  # with as many examples of each label, as they were written in turn
+        one = picked(self.examples, range(half))
+        two = picked(self.examples, range(half, len(self.examples)))
+        examples = {"one": [one], "two": [two], "both": [self.examples]}.get(arm, [one, two])
         steps = sum(map(len, examples)) * epochs // self._batch
         if arm == "swarm":
             steps //= 2  # of each
@@ -263,18 +265,6 @@ def changed(manifest: Manifest, changes: Mapping[str, Any]) -> Manifest:
             raise click.UsageError(f"--set {key}={value}: the manifest has no key `{key}`")
         tables[section][name] = value
     return Manifest.model_validate(tables)
-
-
-def halved(examples: Examples) -> tuple[Examples, Examples]:
-    """Two halves with as many examples of each label, as they were written in turn."""
-    return picked(examples, range(len(examples) // 2)), picked(
-        examples, range(len(examples) // 2, len(examples))
-    )
-
-
-def joined(one: Examples, two: Examples) -> Examples:
-    """All examples."""
-    return replace(one, sequences=one.sequences + two.sequences, labels=torch.cat([one.labels, two.labels]))
 
 
 def picked(examples: Examples, indices: range) -> Examples:
