@@ -31,6 +31,7 @@ import signal
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -39,18 +40,21 @@ from typing import Any
 
 import click
 import torch
-from _child import Child
+from _child import Child, say
 from _figures import rotated, spread
-from _manifest import manifest_of
+from _manifest import UNREAD, manifest_of
 from _runs import append, file_option
 
+from dupt_swarm.node.messages import Downloading
+from dupt_swarm.node.node import Node
 from dupt_swarm.presets import load_preset
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
+from dupt_swarm.settings import NodeSettings
+from dupt_swarm.swarm import Swarm
 from tests.support.namespaces import Host, Net
 
 RATE, BYTES_PER_SECOND = "100mbit", 12.5e6
-PEER = Path(__file__).with_name("_join_peer.py")
 ARMS = ("1-1", "1-4", "4-4")  # joiners-donors
 
 
@@ -77,9 +81,19 @@ class Arm:
 @click.option("--weights", type=click.IntRange(1000), default=10_000_000, show_default=True)
 @click.option("--repetitions", type=click.IntRange(1), default=3, show_default=True)
 @click.option("--arm", "names", multiple=True, type=click.Choice(ARMS), help="Repeatable. [default: all]")
+@click.option("--peer", "order", hidden=True, default=None)
 @file_option
-def main(weights: int, repetitions: int, names: tuple[str, ...], file: Path | None) -> None:
+def main(
+    weights: int, repetitions: int, names: tuple[str, ...], order: str | None, file: Path | None
+) -> None:
     """Run the arms in turn, and print the table."""
+    if order is not None:
+        arguments = json.loads(order)
+        if arguments.pop("do") == "give":
+            give(**arguments)
+        else:
+            join(**arguments)
+        return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are removed then too
     arms = [Arm(int(name[0]), int(name[-1])) for name in names or ARMS]
     with tempfile.TemporaryDirectory() as folder, Net() as net, ExitStack() as stack:
@@ -141,9 +155,50 @@ def measure(hosts: list[Host], initial_peers: list[str]) -> list[dict[str, Any]]
 
 
 def peer(host: Host, **arguments: Any) -> Child:
-    """A process of `_join_peer` on ``host``."""
+    """A process on ``host`` that does one of the following."""
     order = json.dumps(arguments | {"address": host.address})
-    return Child(host.command([sys.executable, str(PEER), order]))
+    return Child(host.command([sys.executable, __file__, "--peer", order]))
+
+
+def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str]) -> None:
+    """Hold the state, as a bootstrap does, until stdin closes."""
+    settings = NodeSettings(
+        "bootstrap",
+        host_maddrs=(f"/ip4/{address}/tcp/0",),
+        initial_peers=tuple(initial_peers),
+        manifest=manifest.encode(),
+        tokenizer=UNREAD,
+        checkpoint=Path(checkpoint),
+    )
+    with Node() as node:
+        say(addresses=node.join(settings).addresses)
+        sys.stdin.read()
+
+
+def join(address: str, initial_peers: list[str]) -> None:
+    """Join as an oracle when stdin says so; report how long it took to be ready to contribute."""
+    say(ready=True)
+    sys.stdin.readline()
+    started, told = time.monotonic(), []
+
+    def hear(progress: Downloading) -> None:
+        told.append((time.monotonic() - started, progress))
+
+    settings = NodeSettings("oracle", host_maddrs=(f"/ip4/{address}/tcp/0",))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Swarm.join(initial_peers, Path(folder), settings, hear) as swarm,
+    ):
+        seconds = time.monotonic() - started
+        digest = swarm.state.digest
+    state = [(when, each) for when, each in told if each.bytes_total == told[-1][1].bytes_total]
+    say(
+        seconds=seconds,
+        began=state[0][0],
+        complete=state[-1][0],
+        donors=max(each.donors for _, each in state),
+        digest=digest,
+    )
 
 
 def print_table(arms: list[Arm], size: int) -> None:
