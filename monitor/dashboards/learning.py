@@ -5,7 +5,7 @@ from __future__ import annotations
 from dupt_swarm.metrics import swarm
 from dupt_swarm.metrics.record import of_swarm
 from monitor.dashboards.board import Choice, Dashboard, Row
-from monitor.dashboards.panel import BITS, NATS, Panel, amounts, columns, counts, graph
+from monitor.dashboards.panel import BITS, NATS, Panel, amounts, columns, counts, graph, lettered
 from monitor.dashboards.query import Query, of_each_peer
 
 NO_EVALUATOR = "No evaluator: start one with `dupt-peer evaluate`"
@@ -14,8 +14,6 @@ NO_TASK = "This swarm learns language, not a task"
 
 def _against_tokens(title: str, text: str, unit: str, losses: dict[str, Query]) -> Panel:
     """Curves over the swarm's tokens instead of time; ``losses`` by legend."""
-    letters = "BCDEFG"[: len(losses)]
-    fields = {f"Value #{letter}": name for letter, name in zip(letters, losses, strict=True)}
     return Panel(
         title,
         text,
@@ -24,7 +22,7 @@ def _against_tokens(title: str, text: str, unit: str, losses: dict[str, Query]) 
         kind="xychart",
         width=12,
         height=10,
-        transformations=columns("Time", {"Value #A": "Tokens", **fields}, hide=("Time",)),
+        transformations=columns("Time", {"Value #A": "Tokens", **lettered(losses)}, hide=("Time",)),
         options={
             "mapping": "manual",
             "series": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -143,6 +144,11 @@ def columns(join: str, names: dict[str, str], hide: tuple[str, ...] = ()) -> tup
             },
         },
     )
+
+
+def lettered(titles: Iterable[str]) -> dict[str, str]:
+    """The titles of what a table's second and further queries find, by the fields that have it."""
+    return {f"Value #{letter}": title for letter, title in zip("BCDEFGHIJ", titles, strict=False)}
 
 
 def about(title: str, text: str, *infos: MetricSpec, names: dict[str, str]) -> Panel:

@@ -15,6 +15,7 @@ from monitor.dashboards.panel import (
     columns,
     counts,
     graph,
+    lettered,
     override,
     stacked,
     stat,
@@ -190,22 +191,20 @@ AVERAGING = Row(
         ),
     ),
 )
-_NAMES = {
-    "name": "Name",
-    "peer_id": "Peer",
-    "Value #B": "Tokens",
-    "Value #C": "Share",
-    "Value #D": "Loss",
-    "Value #E": "Round",
-    "Value #F": "Failed rounds",
-    "Value #G": "Last seen",
-    "Value #H": "Sent per round",
-    "Value #I": "Received per round",
-    "Value #J": "Waited in last round",
-    "role": "Role",
-    "device": "Device",
-    "version": "Version",
+EACH = "max by (peer_id) ({0})"
+MEAN = "max by (peer_id) (avg_over_time({0}[1h]) and {0})"
+FIGURES = {
+    "Tokens": Query(EACH, of_swarm("peer_tokens_total"), table=True),
+    "Share": Query(f"{EACH} / scalar(sum({EACH}))", of_swarm("peer_tokens_total"), table=True),
+    "Loss": Query(EACH, of_swarm("peer_loss_nats"), table=True),
+    "Round": Query(EACH, of_swarm("peer_round"), table=True),
+    "Failed rounds": Query(EACH, of_swarm("peer_failed_rounds_total"), table=True),
+    "Last seen": Query(f"{EACH} * 1000", of_swarm("peer_last_seen_timestamp_seconds"), table=True),
+    "Sent per round": Query(MEAN, of_swarm("peer_round_transmit_bytes"), table=True),
+    "Received per round": Query(MEAN, of_swarm("peer_round_receive_bytes"), table=True),
+    "Waited in last round": Query(EACH, of_swarm("peer_round_waiting_seconds"), table=True),
 }
+LABELS = {"role": "Role", "device": "Device", "version": "Version"}
 CONTRIBUTIONS = Row(
     "Contributions",
     (
@@ -215,29 +214,7 @@ CONTRIBUTIONS = Row(
             "names. Bytes per round are means over the last hour.",
             (
                 Query("group by (peer_id, name, role, device, version) ({0})", swarm.PEER_INFO, table=True),
-                Query("max by (peer_id) ({0})", of_swarm("peer_tokens_total"), table=True),
-                Query(
-                    "max by (peer_id) ({0}) / scalar(sum(max by (peer_id) ({0})))",
-                    of_swarm("peer_tokens_total"),
-                    table=True,
-                ),
-                Query("max by (peer_id) ({0})", of_swarm("peer_loss_nats"), table=True),
-                Query("max by (peer_id) ({0})", of_swarm("peer_round"), table=True),
-                Query("max by (peer_id) ({0})", of_swarm("peer_failed_rounds_total"), table=True),
-                Query(
-                    "max by (peer_id) ({0}) * 1000", of_swarm("peer_last_seen_timestamp_seconds"), table=True
-                ),
-                Query(
-                    "max by (peer_id) (avg_over_time({0}[1h]) and {0})",
-                    of_swarm("peer_round_transmit_bytes"),
-                    table=True,
-                ),
-                Query(
-                    "max by (peer_id) (avg_over_time({0}[1h]) and {0})",
-                    of_swarm("peer_round_receive_bytes"),
-                    table=True,
-                ),
-                Query("max by (peer_id) ({0})", of_swarm("peer_round_waiting_seconds"), table=True),
+                *FIGURES.values(),
             ),
             "none",
             kind="table",
@@ -245,7 +222,9 @@ CONTRIBUTIONS = Row(
             height=10,
             empty="–",
             transformations=columns(
-                "peer_id", _NAMES, hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 11)))
+                "peer_id",
+                {"name": "Name", "peer_id": "Peer", **lettered(FIGURES), **LABELS},
+                hide=("Value #A", "Time", *(f"Time {number}" for number in range(1, 11))),
             ),
             overrides=(
                 override("Tokens", unit="short"),
