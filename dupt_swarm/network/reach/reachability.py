@@ -18,7 +18,7 @@ from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, DialAnswer, DialBack, ask_to_dial
 from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
-from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
 from dupt_swarm.node.record import Reach, RecordUpdate
 from dupt_swarm.settings import NodeSettings
@@ -107,8 +107,7 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
             if settings.relay:
                 p2p = await start_relay(verdict.settings, run_dir, verdict.announced)
             else:
-                door = ReachabilitySettings(announced=verdict.announced)
-                p2p = await start_daemon(verdict.settings, run_dir, door)
+                p2p = await start_daemon(verdict.settings, run_dir, announced=verdict.announced)
             await connect_if_any(p2p, verdict.reached)
             return Started(p2p, "direct", verdict.unknown)
         case "hidden":
@@ -216,8 +215,7 @@ async def open_up(started: Started, member: Membership) -> None:
 
 async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
     """Start the daemon again, to be called over relays only (and in the local network)."""
-    door = ReachabilitySettings("private", verdict.relays)
-    p2p = await start_daemon(verdict.settings, run_dir, door)
+    p2p = await start_daemon(verdict.settings, run_dir, relays=verdict.relays)
     await connect_if_any(p2p, verdict.reached)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RELAYED_SECONDS):

@@ -21,7 +21,7 @@ from hivemind.p2p import P2P, PeerID
 from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.hivemind_internals import open_stream
-from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.addresses import Address
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import RELAY_BYTES_MIN, NodeSettings
@@ -97,12 +97,11 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
     """
     inside = [_from_inside(Address.parse(text)) for text in settings.host_maddrs]
     observer = await start_daemon(NodeSettings("observer"), run_dir)
-    door = ReachabilitySettings("public", announced=announced)
     carried = []
     try:
         for _ in range(STARTS_MAX):
             with one_processor():
-                p2p = await start_daemon(settings, run_dir, door)
+                p2p = await start_daemon(settings, run_dir, announced=announced, relaying=True)
             for address in inside:
                 await dial(observer, str(replace(address, peer_id=str(p2p.peer_id))))
             carried.append(await bytes_carried(observer, p2p.peer_id))
@@ -117,7 +116,7 @@ async def start_relay(settings: NodeSettings, run_dir: Path, announced: tuple[st
         "peers behind a NAT need another relay",
         *(len(carried), ", ".join(f"{each:.0f}" for each in carried)),
     )
-    return await start_daemon(settings, run_dir, ReachabilitySettings(announced=announced))
+    return await start_daemon(settings, run_dir, announced=announced)
 
 
 @contextmanager

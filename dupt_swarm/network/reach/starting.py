@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dupt_swarm.errors import NodeError, UsageError
 from dupt_swarm.manifest import Manifest
@@ -26,29 +24,23 @@ RELAY_FLAGS = {
 }
 
 
-@dataclass(frozen=True)
-class ReachabilitySettings:
-    """How others can reach a daemon.
-
-    Attributes:
-        reachability: ``public``: it relays for others; ``private``: it asks ``relays`` to relay for it.
-            None: neither, until libp2p finds out by itself.
-        relays: addresses with peer ids.
-        announced: addresses to announce in place of those that it listens on.
-    """
-
-    reachability: Literal["public", "private"] | None = None
-    relays: tuple[str, ...] = ()
-    announced: tuple[str, ...] = ()
-
-
-UNKNOWN_REACHABILITY = ReachabilitySettings()
-
-
 async def start_daemon(
-    settings: NodeSettings, run_dir: Path, door: ReachabilitySettings = UNKNOWN_REACHABILITY
+    settings: NodeSettings,
+    run_dir: Path,
+    *,
+    announced: tuple[str, ...] = (),
+    relaying: bool = False,
+    relays: tuple[str, ...] = (),
 ) -> GuardedP2P:
     """Start ``p2pd`` with its sockets in ``run_dir``.
+
+    Args:
+        settings: of this peer.
+        run_dir: for sockets.
+        announced: addresses to announce in place of those that it listens on.
+        relaying: it relays for others.
+        relays: addresses, with peer ids, of those that relay for it. With neither, libp2p finds out by itself
+            whether others can dial it.
 
     Raises:
         UsageError: an address cannot be used, or its port is taken.
@@ -61,14 +53,14 @@ async def start_daemon(
     try:
         p2p: GuardedP2P = await local.create(
             host_maddrs=settings.host_maddrs,
-            announce_maddrs=door.announced or settings.announce_maddrs or None,
+            announce_maddrs=announced or settings.announce_maddrs or None,
             identity_path=str(settings.identity_path) if settings.identity_path else None,
             nat_port_map=not all(Address.parse(text).loopback for text in settings.host_maddrs),
             no_listen=settings.role == "observer",
             dht_mode="client" if settings.role == "observer" else "server",
-            force_reachability=door.reachability,
-            use_auto_relay=bool(door.relays),
-            trusted_relays=door.relays or None,
+            force_reachability="private" if relays else "public" if relaying else None,
+            use_auto_relay=bool(relays),
+            trusted_relays=relays or None,
             startup_timeout=STARTUP_SECONDS,
         )
     except Exception as error:

@@ -10,7 +10,7 @@ from hivemind.proto import p2pd_pb2
 from dupt_swarm.errors import NodeError, UnreachableError, UsageError
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.daemon import connect, daemon_failure, dial
-from dupt_swarm.network.reach.starting import ReachabilitySettings, check_port_free, start_daemon
+from dupt_swarm.network.reach.starting import check_port_free, start_daemon
 from dupt_swarm.settings import NodeSettings
 from tests.support.loopback import free_port
 from tests.support.signed_records import id_of
@@ -100,9 +100,9 @@ async def test_a_peer_that_was_dialled_a_moment_too_soon(stations, identities, t
 async def test_relayed_address(tmp_path) -> None:
     """An address that leads over a relay is dialled over the relay, and reaches the peer behind it."""
     settings = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0",))
-    relay = await start_daemon(settings, tmp_path, ReachabilitySettings("public"))
+    relay = await start_daemon(settings, tmp_path, relaying=True)
     [way] = await relay.get_visible_maddrs()
-    hidden = await start_daemon(settings, tmp_path, ReachabilitySettings("private", (str(way),)))
+    hidden = await start_daemon(settings, tmp_path, relays=(str(way),))
     caller = await start_daemon(settings, tmp_path)
     try:
         address = f"{way}/p2p-circuit/p2p/{hidden.peer_id}"

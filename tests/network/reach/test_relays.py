@@ -18,7 +18,7 @@ from dupt_swarm.network.reach.relays import (
     limit_of,
     start_relay,
 )
-from dupt_swarm.network.reach.starting import ReachabilitySettings, start_daemon
+from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.addresses import keep_ports
 from dupt_swarm.node.view import View
 from dupt_swarm.settings import RELAY_BYTES_MIN, NodeSettings
@@ -87,9 +87,9 @@ def test_a_relay_of_no_use() -> None:
 async def test_a_peer_that_is_no_relay(stations, tmp_path) -> None:
     """Other peers carry little or nothing, and are not chosen; neither is an address in a local network."""
 
-    async def carried(caller: P2P, door: ReachabilitySettings) -> float:
+    async def carried(caller: P2P) -> float:
         settings = NodeSettings("oracle", host_maddrs=("/ip4/127.0.0.1/tcp/0",))
-        other = await start_daemon(settings, tmp_path, door)
+        other = await start_daemon(settings, tmp_path)
         try:
             [address] = await other.get_visible_maddrs()
             await connect(caller, [str(address)])
@@ -98,7 +98,7 @@ async def test_a_peer_that_is_no_relay(stations, tmp_path) -> None:
             await other.shutdown()
 
     async with stations(2) as [one, two]:
-        assert await carried(one.p2p, ReachabilitySettings()) < RELAY_BYTES_MIN
+        assert await carried(one.p2p) < RELAY_BYTES_MIN
         await connect(one.p2p, [two.address])
         assert await choose_relays(one.p2p, [two.address, f"{CIRCUIT}/p2p/{two.p2p.peer_id}"]) == ()
         assert await choose_relays(one.p2p, ["", "junk", "/dns4/x", f"{PUBLIC}/p2p/x", "/p2p/Qm"]) == ()
