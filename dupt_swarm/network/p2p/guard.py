@@ -45,7 +45,6 @@ from dupt_swarm.network.p2p.rpc import (
     StreamMethod,
     blamed_on_caller,
     bounds_of,
-    methods_of,
 )
 from dupt_swarm.network.p2p.streams import FrameReader, HeldOpen, leaving_in, only, then_drain
 from dupt_swarm.node.messages import Traffic
@@ -102,8 +101,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         self.unmet: OrderedDict[str, None] = OrderedDict()
         self._sent = self._received = 0
         self._turned_away = 0  # at this moment
-        self._methods: dict[str, StreamMethod[Any]] = {}  # streams of ours, by name
-        self._single_requests: set[str] = set()  # names of streams with one request, and many replies
+        self._streams: set[str] = set()  # names of those of ours: one request, and many replies
 
     @property
     def counts(self) -> Traffic:
@@ -114,11 +112,12 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     async def serve(self, service: object, members: Callable[[str], bool] = nobody) -> None:
         """Let others call the methods that ``service`` declares; ``members`` are those for members."""
-        for method in methods_of(type(service)):
+        for name in dir(type(service)):
+            method = getattr(type(service), name)
             if isinstance(method, Method):
-                await self._serve_calls(method, method.__get__(service, type(service)), members)
-            else:
-                await self._serve_streams(method, method.__get__(service, type(service)))
+                await self._serve_calls(method, getattr(service, name), members)
+            elif isinstance(method, StreamMethod):
+                await self._serve_streams(method, getattr(service, name))
 
     async def call(self, peer: PeerID | str, method: Method[Request, Reply], request: Request) -> Reply:
         """Call a ``method`` of ``peer``, as it is declared in its class.
@@ -194,7 +193,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     async def _serve_streams(
         self, method: StreamMethod[Request], handler: Callable[[Request, str], AsyncGenerator[Any, None]]
     ) -> None:
-        async def answer(message: Any, context: P2PContext) -> AsyncIterator[Any]:
+        async def answer(message: Any, context: P2PContext) -> AsyncGenerator[Any, None]:
             try:
                 with blamed_on_caller():
                     request = await _read(method.request, message.value)
@@ -209,29 +208,29 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 logger.exception("%s failed", method.name)
                 yield BytesValue(value=CallError(Refusal.FAILED).pack())
 
-        self._methods[method.name] = method
-        await self.add_protobuf_handler(method.name, answer, BytesValue, stream_output=True)
+        def paid(message: Any, context: P2PContext) -> AsyncGenerator[Any, None]:
+            return self._paid(answer(message, context), context.remote_id, method.bounds, SEND_SECONDS)
+
+        self._streams.add(method.name)
+        await super().add_protobuf_handler(method.name, paid, BytesValue, stream_output=True)
 
     # What hivemind serves and calls
 
     async def add_protobuf_handler(
         self, name: str, handler: Callable[[Any, Any], Any], input_protobuf_type: type[Any], **kind: bool
     ) -> None:
-        """As inherited.
+        """As inherited; of calls, and of streams of requests.
 
         Raises:
             LookupError: nobody has declared the method.
         """
-        bounds_of(name)
-        if not kind.get("stream_input") and not kind.get("stream_output"):
+        bounds = bounds_of(name)
+        if not kind.get("stream_input"):
             await self._add_unary_handler(name, handler, input_protobuf_type)
             return
-        if not kind.get("stream_input"):
-            self._single_requests.add(name)
 
         def guarded(requests: Any, context: Any) -> Any:
-            replies = self._paid(handler(requests, context), context.remote_id, name)
-            return then_drain(replies, requests) if kind.get("stream_input") else replies
+            return then_drain(self._paid(handler(requests, context), context.remote_id, bounds), requests)
 
         await super().add_protobuf_handler(name, guarded, input_protobuf_type, **kind)
 
@@ -297,7 +296,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         """As inherited."""
         bounds = bounds_of(name)
         # A caller with one request says at once that it sends no more.
-        frames_due, seconds = (2, REQUEST_SECONDS) if name in self._single_requests else (1, FIRST_SECONDS)
+        frames_due, seconds = (2, REQUEST_SECONDS) if name in self._streams else (1, FIRST_SECONDS)
 
         async def guarded(info: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             def check(count: int) -> None:
@@ -411,10 +410,13 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         self._sent += size
 
     async def _paid(
-        self, replies: AsyncGenerator[Any, None], peer: PeerID, name: str
+        self,
+        replies: AsyncGenerator[Any, None],
+        peer: PeerID,
+        bounds: Bounds,
+        seconds: float | None = None,
     ) -> AsyncGenerator[Any, None]:
-        """The ``replies`` of a stream, each paid for; of ours, each is read by the caller in time."""
-        bounds, seconds = bounds_of(name), SEND_SECONDS if name in self._methods else None
+        """The ``replies`` of a stream, each paid for, and read by the caller in time, if that is limited."""
         async with aclosing(replies):
             async for reply in replies:
                 await self._pay(peer, reply.ByteSize(), bounds)
@@ -439,7 +441,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     def _refusal_message(self, name: str, error: CallError) -> Any:
         """What a stream is answered that is not let in."""
-        return BytesValue(value=error.pack()) if name in self._methods else RPCError(message=str(error))
+        return BytesValue(value=error.pack()) if name in self._streams else RPCError(message=str(error))
 
     async def _turn_away(
         self, peer: PeerID, answer: Any, frames: FrameReader, writer: asyncio.StreamWriter

@@ -304,11 +304,3 @@ def rpc_stream(
         return StreamMethod(handler, request, Bounds(*longest, seconds=seconds))
 
     return declare
-
-
-def methods_of(service: type) -> Iterator[Method[Any, Any] | StreamMethod[Any]]:
-    """What a class declares, and those that it inherits from."""
-    for name in dir(service):
-        found = getattr(service, name)
-        if isinstance(found, Method | StreamMethod):
-            yield found
