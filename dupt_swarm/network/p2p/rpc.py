@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
@@ -224,14 +224,14 @@ Reply = TypeVar("Reply", bound=Packed)
 Answer = TypeVar("Answer")
 
 
+@dataclass(eq=False)
 class _Method(Generic[Request, Answer]):
     """A method that was declared: asked of the class it is itself, of a service what it does there."""
 
-    def __init__(
-        self, handler: Callable[[Any, Request, str], Answer], request: type[Request], bounds: Bounds
-    ) -> None:
-        self.handler, self.request, self.bounds, self.name = handler, request, bounds, ""
-        self.__doc__ = handler.__doc__
+    handler: Callable[[Any, Request, str], Answer]
+    request: type[Request]
+    bounds: Bounds
+    name: str = field(init=False, default="")  # on the wire
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or f"{owner.__name__}.{name}"
@@ -256,18 +256,11 @@ class _Method(Generic[Request, Answer]):
 METHODS: dict[str, _Method[Any, Any]] = {}
 
 
+@dataclass(eq=False)
 class Method(_Method[Request, Coroutine[Any, Any, Reply]]):
     """One request, one reply; ``request`` and ``reply`` are their types."""
 
-    def __init__(
-        self,
-        handler: Callable[[Any, Request, str], Coroutine[Any, Any, Reply]],
-        request: type[Request],
-        reply: type[Reply],
-        bounds: Bounds,
-    ) -> None:
-        super().__init__(handler, request, bounds)
-        self.reply = reply
+    reply: type[Reply]
 
 
 class StreamMethod(_Method[Request, AsyncGenerator[Any, None]]):
@@ -287,7 +280,7 @@ def rpc(
     """
 
     def declare(handler: Callable[[Any, Request, str], Coroutine[Any, Any, Reply]]) -> Method[Request, Reply]:
-        return Method(handler, request, reply, Bounds(*longest, **bounds))
+        return Method(handler, request, Bounds(*longest, **bounds), reply)
 
     return declare
 
