@@ -223,7 +223,7 @@ class ByInvitation(Admission):
     async def rpc_present(self, request: Presented, caller: str) -> Presented:
         """Take the caller's credential and revocations, and give ours."""
         if objection := self._guests.admit(caller, request.credential):
-            raise self._refusal(objection)
+            raise self._p2p.refusal("invitation", Refusal.NOT_INVITED, objection)
         await self._take(request.revoked)
         known = self._guests.revoked
         differ = request.digest != revocations.digest(known)
@@ -293,12 +293,8 @@ class ByInvitation(Admission):
 
     def _see_admitted(self, peer: PeerID, objection: str) -> None:
         if objection:
-            self._p2p.refused["invitation"] += 1
-            raise CallError(Refusal.NOT_ALLOWED, f"{peer} is no peer of this swarm: {objection}")
-
-    def _refusal(self, message: str) -> CallError:
-        self._p2p.refused["invitation"] += 1
-        return CallError(Refusal.NOT_INVITED, message)
+            detail = f"{peer} is no peer of this swarm: {objection}"
+            raise self._p2p.refusal("invitation", Refusal.NOT_ALLOWED, detail)
 
     def _presented(self, revoked: bytes) -> Presented:
         return Presented(self.credential, revocations.digest(self._guests.revoked), revoked)
@@ -308,7 +304,7 @@ class ByInvitation(Admission):
         try:
             news = bool(revoked) and await asyncio.to_thread(self._guests.revoke, revoked)
         except ValueError as error:
-            raise self._refusal(str(error)) from error
+            raise self._p2p.refusal("invitation", Refusal.NOT_INVITED, str(error)) from error
         if news:
             self._note_news()
             await self._follow()

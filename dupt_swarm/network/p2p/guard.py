@@ -66,12 +66,6 @@ Read = TypeVar("Read", bound=Packed)
 logger = logging.getLogger(__name__)
 
 
-def nobody(peer_id: str) -> bool:
-    """Of a service without members."""
-    del peer_id
-    return False
-
-
 class GuardedP2P(P2P):  # type: ignore[misc]
     """hivemind's connection to the libp2p daemon, which lets in only what it can bear.
 
@@ -110,8 +104,8 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     # Our own methods
 
-    async def serve(self, service: object, members: Callable[[str], bool] = nobody) -> None:
-        """Let others call the methods that ``service`` declares; ``members`` are those for members."""
+    async def serve(self, service: object, members: Callable[[str], bool] = lambda _: False) -> None:
+        """Let others call the methods that ``service`` declares; ``members`` says who is a member."""
         for name in dir(type(service)):
             method = getattr(type(service), name)
             if isinstance(method, Method):
@@ -143,8 +137,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         try:
             return await _read(method.reply, reply[len(ANSWERED) :])
         except ValueError as error:
-            self.refused["form"] += 1
-            raise CallError(Refusal.NONSENSE, str(error)) from None
+            raise self.refusal("form", Refusal.NONSENSE, str(error)) from None
 
     async def stream(
         self, peer: PeerID | str, method: StreamMethod[Request], request: Request
@@ -266,7 +259,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         try:
             return self._read_protobuf(output_protobuf_type, reply, peer_id)
         except ValueError as error:
-            raise self._refusal("form", Refusal.NONSENSE, str(error)) from None
+            raise self.refusal("form", Refusal.NONSENSE, str(error)) from None
 
     def _read_protobuf(self, kind: type[Any], data: bytes, sender: PeerID) -> Any:
         """A message of hivemind's, without what it would trip over.
@@ -312,7 +305,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 except CallError as error:
                     await self._turn_away(info.peer_id, self._refusal_message(name, error), frames, writer)
                     return
-                late = partial(self._refusal, "slow", Refusal.TOO_SLOW)
+                late = partial(self.refusal, "slow", Refusal.TOO_SLOW)
                 with frames.impatient(frames_due, seconds, bounds.seconds, late):
                     await handler(info, frames, HeldOpen(writer))  # type: ignore[arg-type]
                 with suppress(TimeoutError, ConnectionError):
@@ -344,7 +337,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         data: bytes,
         caller: PeerID,
         answer: Callable[[bytes, PeerID], Awaitable[bytes]],
-        members: Callable[[str], bool] = nobody,
+        members: Callable[[str], bool] = lambda _: False,
     ) -> bytes:
         """Let a call in, have it answered, and charge for the answer.
 
@@ -460,14 +453,14 @@ class GuardedP2P(P2P):  # type: ignore[misc]
 
     def _check_length(self, count: int, longest: int) -> None:
         if count > longest:
-            raise self._refusal("size", Refusal.TOO_LONG, f"a message of {count:,} bytes")
+            raise self.refusal("size", Refusal.TOO_LONG, f"a message of {count:,} bytes")
 
     def _check_upload(self, peer: str, bounds: Bounds) -> None:
         """Nothing long for strangers while what was sent already has used up our upload for a while."""
         if bounds.reply <= SHORT_BYTES or self.limits.is_member(peer):
             return
         if self.bandwidth.upload.debt_seconds > UPLOAD_DEBT_SECONDS:
-            raise self._refusal("rate", Refusal.LATER, "this peer's upload is used up; try again later")
+            raise self.refusal("rate", Refusal.LATER, "this peer's upload is used up; try again later")
 
     def _count(self, peer: PeerID, *, calls: int = 0, size: int = 0) -> None:
         with self._refusing():
@@ -480,7 +473,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             with self._refusing():
                 stack.enter_context(self.limits.open(str(peer), kind))
             if bounds.callers is not Callers.ANYBODY and (objection := self.admission.objection(str(peer))):
-                raise self._refusal("invitation", Refusal.NOT_INVITED, objection)
+                raise self.refusal("invitation", Refusal.NOT_INVITED, objection)
             yield
 
     @asynccontextmanager
@@ -491,7 +484,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         except TimeoutError as error:
             if not limit.expired():
                 raise
-            raise self._refusal("slow", Refusal.TOO_SLOW, "the call took too long") from error
+            raise self.refusal("slow", Refusal.TOO_SLOW, "the call took too long") from error
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
@@ -499,7 +492,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         try:
             yield
         except LimitError as error:
-            raise self._refusal(error.reason, Refusal.LATER, str(error)) from error
+            raise self.refusal(error.reason, Refusal.LATER, str(error)) from error
 
     def _note(self, error: CallError) -> None:
         """Count what a handler, or reading a request, refuses as malformed; the others have been counted."""
@@ -507,7 +500,8 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             self.refused["form"] += 1
             logger.debug("malformed: %s", error.__cause__ or error)
 
-    def _refusal(self, reason: str, refusal: Refusal, detail: str) -> CallError:
+    def refusal(self, reason: str, refusal: Refusal, detail: str) -> CallError:
+        """An error to raise, which is counted by its ``reason``."""
         self.refused[reason] += 1
         return CallError(refusal, detail)
 
