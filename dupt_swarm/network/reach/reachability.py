@@ -100,21 +100,22 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
         return Started(p2p, "direct")
     verdict = await probe(p2p, settings, known)
     match verdict.kind:
-        case "local":
-            return Started(p2p, "direct", verdict.unknown)
         case "public":
             await p2p.shutdown()
-            if settings.relay:
-                p2p = await start_relay(verdict.settings, run_dir, verdict.announced)
-            else:
-                p2p = await start_daemon(verdict.settings, run_dir, announced=verdict.announced)
+            start = start_relay if settings.relay else start_daemon
+            p2p = await start(verdict.settings, run_dir, announced=verdict.announced)
             await connect_if_any(p2p, verdict.reached)
-            return Started(p2p, "direct", verdict.unknown)
-        case "hidden":
+        case "hidden":  # to be called over relays only, and in the local network
             await p2p.shutdown()
-            return await _start_hidden(verdict, run_dir)
-        case "client":
-            return await _found_hidden(p2p)
+            p2p = await start_daemon(verdict.settings, run_dir, relays=verdict.relays)
+            await connect_if_any(p2p, verdict.reached)
+            await _wait_for_relay(p2p)
+    if verdict.kind in ("public", "local"):
+        return Started(p2p, "direct", verdict.unknown)
+    reach = reach_of(await own_addresses(p2p), dialled=False)
+    if reach == "client":
+        logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
+    return Started(p2p, reach)
 
 
 async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -> Verdict:
@@ -213,22 +214,12 @@ async def open_up(started: Started, member: Membership) -> None:
     await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 
-async def _start_hidden(verdict: Verdict, run_dir: Path) -> Started:
-    """Start the daemon again, to be called over relays only (and in the local network)."""
-    p2p = await start_daemon(verdict.settings, run_dir, relays=verdict.relays)
-    await connect_if_any(p2p, verdict.reached)
+async def _wait_for_relay(p2p: GuardedP2P) -> None:
+    """Until one relays for this daemon, but not for long."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(RELAYED_SECONDS):
             while not any(Address.parse(text).relayed for text in await own_addresses(p2p)):
                 await asyncio.sleep(RELAYED_PAUSE_SECONDS)
-    return await _found_hidden(p2p)
-
-
-async def _found_hidden(p2p: GuardedP2P) -> Started:
-    reach = reach_of(await own_addresses(p2p), dialled=False)
-    if reach == "client":
-        logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
-    return Started(p2p, reach)
 
 
 def _is_on_loopback(settings: NodeSettings) -> bool:
