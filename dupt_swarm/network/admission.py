@@ -60,7 +60,8 @@ class Guests:
         except ValueError as error:
             return str(error)
         problem = self._objection_to(invitation)
-        if not problem and self._uses(invitation) >= invitation.uses:
+        uses = sum(known.key == invitation.key for _, known in self._guests.values())
+        if not problem and uses >= invitation.uses:
             problem = f"the invitation has admitted {invitation.uses} peers already"
         if not problem:
             self._guests[peer_id] = credential, invitation
@@ -109,10 +110,6 @@ class Guests:
         if invitation.id in self.revoked:
             return "the invitation has been revoked"
         return invitation.objection(self._swarm_id, self._clock())
-
-    def _uses(self, invitation: Invitation) -> int:
-        """How many came by it."""
-        return sum(known.key == invitation.key for _, known in self._guests.values())
 
 
 PRESENT_SECONDS = 10.0

@@ -15,7 +15,9 @@ from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.participant import Participant
-from dupt_swarm.network.reach.reachability import is_outdated, open_up, tell_whereabouts
+from dupt_swarm.network.reach.dialback import DialBack
+from dupt_swarm.network.reach.reachability import is_outdated, tell_whereabouts, whereabouts
+from dupt_swarm.network.reach.relays import known_relays
 from dupt_swarm.network.rounds.deciding import Context, Deciding
 from dupt_swarm.network.rounds.exchange import RoundExchange
 from dupt_swarm.network.rounds.follow import Following
@@ -97,7 +99,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     stack.push_async_callback(deciding.leave)
     node.serve()
     node.announce(RecordUpdate(state=JOINED[settings.role]))
-    await open_up(connection.started, membership)
+    membership.update(await whereabouts(connection.started))
+    await DialBack(p2p, lambda: known_relays(membership.view)).start()
     for work in (
         _keep_reachable(connection, host),
         neighbours.keep_forever(),

@@ -97,17 +97,14 @@ class Watching:
             NodeError: nobody tells one.
         """
         known = self._chain
-        if known is not None and self._should_look_for_the_whole(known):
-            known = None
+        if known is not None and known.begins and time.monotonic() > self._looked_at + WHOLE_SECONDS:
+            known = None  # somebody may tell the whole one by now
         if known is not None and known.head != seen.digest:
             known = await self._gone_on(known, seen)
         if known is None:
             self._looked_at = time.monotonic()
             known = await self._told(seen)
         return known
-
-    def _should_look_for_the_whole(self, chain: Chain) -> bool:
-        return bool(chain.begins) and time.monotonic() > self._looked_at + WHOLE_SECONDS
 
     async def _gone_on(self, known: Chain, seen: _Seen) -> Chain | None:
         """Ours with what came after it; None: nobody's leads on to the state."""

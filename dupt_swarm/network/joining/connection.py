@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 
 from hivemind.dht.node import DHTNode
 
@@ -96,7 +95,7 @@ async def connect_to_swarm(
     client_mode = settings.role == "observer" or started.reach == "client"
     dht = await enter_dht(p2p, handshake.share(reached), client_mode=client_mode)
     stack.push_async_callback(end, "the DHT node", dht.shutdown)
-    membership = Membership(handshake.manifest, p2p, key, partial(_met, handshake, book))
+    membership = Membership(handshake.manifest, p2p, key, lambda: [*handshake.peer_ids, *book.peer_ids])
     stack.push_async_callback(membership.leave)
     if settings.role != "observer":
         await membership.gossip.start()
@@ -148,7 +147,3 @@ def _admitted(p2p: GuardedP2P, handshake: Handshake) -> dict[str, Hello]:
 async def _guard_daemon(p2p: GuardedP2P, host: Host) -> None:
     logger.error("the libp2p daemon is of no use any more (%s)", await daemon_failure(p2p))
     host.give_up()
-
-
-def _met(handshake: Handshake, book: AddressBook) -> list[str]:
-    return [*handshake.peer_ids, *book.peer_ids]

@@ -217,7 +217,10 @@ def _attested_claims(view: View, attested: Attestation) -> list[_Claim]:
 def _claims(view: View, hearsay: Hearsay) -> list[_Claim]:
     """What most initial peers have told; while none tells anything, what half of the oracles at work do."""
     if not hearsay.tellers:
-        return _agreed_claims(view)
+        if view.agreed is None:
+            return []
+        record = view.agreed.record
+        return [_Claim(record.state_digest, record.swarm_tokens, "as half of the oracles at work say")]
     word = "as most of the initial peers say" if len(hearsay.tellers) > 1 else "as the initial peer says"
     records = [peer.record for peer in view.peers if peer.peer_id in hearsay.tellers]
     claims = []
@@ -225,10 +228,3 @@ def _claims(view: View, hearsay: Hearsay) -> list[_Claim]:
         tokens = Counter(record.swarm_tokens for record in records if record.state_digest == digest)
         claims += [_Claim(digest, number, word) for number in tokens] or [_Claim(digest, None, word)]
     return claims
-
-
-def _agreed_claims(view: View) -> list[_Claim]:
-    if view.agreed is None:
-        return []
-    record = view.agreed.record
-    return [_Claim(record.state_digest, record.swarm_tokens, "as half of the oracles at work say")]

@@ -11,14 +11,15 @@ from hivemind.proto import dht_pb2
 from dupt_swarm.replica.signed import ID_BEGINNING, ID_BYTES
 
 
-def is_member_id(data: bytes) -> bool:
-    """Whether these bytes can be the peer id of an Ed25519 key, as all members have one."""
-    return len(data) == ID_BYTES and data.startswith(ID_BEGINNING)
-
-
 def place_of(peer_id: bytes) -> bytes:
     """Where a peer stands in the DHT, its node id there (20 bytes): nobody chooses a place beside a key."""
     return hashlib.sha1(peer_id, usedforsecurity=False).digest()
+
+
+def _stands_at(place: bytes, peer_id: bytes) -> bool:
+    """Whether this is the place of a peer whose id is an Ed25519 key, as all members' are."""
+    is_key = len(peer_id) == ID_BYTES and peer_id.startswith(ID_BEGINNING)
+    return is_key and place == place_of(peer_id)
 
 
 KEY_BYTES = 20
@@ -53,7 +54,7 @@ def check_dht_message(message: Any, sender: bytes, refused: Counter[str]) -> Non
 
 def _check_place(message: Any, sender: bytes, refused: Counter[str]) -> None:
     """A node whose DHT id is not that of its peer id comes into no routing table."""
-    if not is_member_id(sender) or message.peer.node_id != place_of(sender):
+    if not _stands_at(message.peer.node_id, sender):
         refused["place"] += 1
         message.ClearField("peer")
 
@@ -62,9 +63,8 @@ def _mend_result(result: dht_pb2.FindResult, refused: Counter[str]) -> None:
     """Leave neighbours alone in it: whoever is honest has found no value."""
     if result.type != dht_pb2.NOT_FOUND or result.value:
         refused["form"] += 1
-    told = zip(result.nearest_node_ids[:NEIGHBOURS_MAX], result.nearest_peer_ids, strict=False)
-    neighbours = list(told)
-    believed = [each for each in neighbours if is_member_id(each[1]) and each[0] == place_of(each[1])]
+    neighbours = list(zip(result.nearest_node_ids[:NEIGHBOURS_MAX], result.nearest_peer_ids, strict=False))
+    believed = [each for each in neighbours if _stands_at(*each)]
     refused.update(+Counter(place=len(neighbours) - len(believed)))
     result.Clear()
     result.type = dht_pb2.NOT_FOUND

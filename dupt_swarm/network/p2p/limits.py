@@ -95,11 +95,6 @@ class Account:
     bytes: Budget
     open: Counter[Kind] = field(default_factory=Counter)
 
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is open."""
-        return not self.open.total()
-
 
 class PeerLimits:
     """Keeps an account of each peer, by its id, and one of all that are no members together.
@@ -189,8 +184,8 @@ class PeerLimits:
 
     def _forget(self, but: str) -> None:
         """Drop the account unused for longest, of those with nothing open; not that of ``but``."""
-        idle = (peer for peer, account in self._accounts.items() if account.idle and peer != but)
-        oldest = next(idle, None)
+        accounts = self._accounts.items()
+        oldest = next((peer for peer, each in accounts if not each.open.total() and peer != but), None)
         if oldest is not None:
             del self._accounts[oldest]
 

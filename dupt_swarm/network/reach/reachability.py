@@ -16,8 +16,8 @@ from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.daemon import connect_if_any, dial
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
-from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, DialAnswer, DialBack, ask_to_dial
-from dupt_swarm.network.reach.relays import choose_relays, known_relays, start_relay
+from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, DialAnswer, ask_to_dial
+from dupt_swarm.network.reach.relays import choose_relays, start_relay
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.addresses import Address, keep_ports, reach_of, tcp_ports, worth_telling
 from dupt_swarm.node.record import Reach, RecordUpdate
@@ -206,12 +206,6 @@ async def is_outdated(started: Started, settings: NodeSettings, known: Sequence[
     if all(_could_dial(answer) != started.dialled for answer in answers):
         return True
     return started.dialled and not settings.announce_maddrs and with_observed(own, answers) != ()
-
-
-async def open_up(started: Started, member: Membership) -> None:
-    """Put whereabouts into the record, and from now on dial back those who ask for it."""
-    member.update(await whereabouts(started))
-    await DialBack(started.p2p, lambda: known_relays(member.view)).start()
 
 
 async def _wait_for_relay(p2p: GuardedP2P) -> None:

@@ -76,7 +76,11 @@ def known_relays(view: View) -> tuple[str, ...]:
 
     Keys are cheap: strangers that claim to be reachable must not be all that a newcomer hears of.
     """
-    relays = list(_relays_in(view))
+    relays = []
+    for peer in view.peers:
+        public = [way for way in peer.record.addresses if Address.parse(way).public]
+        if peer.record.reach == "direct" and public:
+            relays.append(str(Address(public[0], peer.peer_id)))
     random.shuffle(relays)
     relays.sort(key=lambda relay: Address.parse(relay).peer_id not in view.voters)
     return tuple(relays[:TOLD_MAX])
@@ -130,13 +134,6 @@ def one_processor() -> Iterator[None]:
         del os.environ[GO_PROCESSORS]
         if before is not None:
             os.environ[GO_PROCESSORS] = before
-
-
-def _relays_in(view: View) -> Iterator[str]:
-    for peer in view.peers:
-        public = [way for way in peer.record.addresses if Address.parse(way).public]
-        if peer.record.reach == "direct" and public:
-            yield str(Address(public[0], peer.peer_id))
 
 
 def _from_inside(address: Address) -> Address:
