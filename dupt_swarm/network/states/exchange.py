@@ -20,6 +20,7 @@ from dupt_swarm.network.p2p.rpc import (
     Message,
     Raw,
     Refusal,
+    blamed_on_caller,
     check_elements,
     rpc,
     rpc_stream,
@@ -87,26 +88,6 @@ class LinksMessage(Message):
                 break
             found.append(record)
         return cls(links=tuple(found), begins=begins)
-
-
-@dataclass(frozen=True)
-class Name:
-    """The digest of what is asked for; or nothing."""
-
-    digest: str
-
-    def pack(self) -> bytes:
-        """As it travels."""
-        return self.digest.encode()
-
-    @classmethod
-    def read(cls, data: bytes) -> Self:
-        """Read another peer's.
-
-        Raises:
-            ValueError: it is no text.
-        """
-        return cls(data.decode())
 
 
 @dataclass(frozen=True)
@@ -216,11 +197,13 @@ class Exchange:
         now = {"time": str(time.time()), "states": " ".join(self._states()), "attestation": self.attestation}
         return self._hello.model_copy(update=now)
 
-    @rpc(Name, IndexMessage, longest=(NAME_BYTES_MAX, INDEX_BYTES_MAX), seconds=ANSWER_SECONDS, calls=4)
-    async def rpc_index(self, request: Name, caller: str) -> IndexMessage:
-        """The index of a blob."""
+    @rpc(Raw, IndexMessage, longest=(NAME_BYTES_MAX, INDEX_BYTES_MAX), seconds=ANSWER_SECONDS, calls=4)
+    async def rpc_index(self, request: Raw, caller: str) -> IndexMessage:
+        """The index of the blob with the digest that was sent."""
         del caller
-        return IndexMessage(await self._index_of(request.digest))
+        with blamed_on_caller():
+            digest = request.data.decode()
+        return IndexMessage(await self._index_of(digest))
 
     @rpc(
         *(KnownMessage, LinksMessage),
@@ -375,7 +358,7 @@ class Exchange:
         return assembly.finish()
 
     async def _ask_index(self, donor: str, digest: str) -> Index:
-        index = (await self._p2p.call(donor, Exchange.rpc_index, Name(digest))).index
+        index = (await self._p2p.call(donor, Exchange.rpc_index, Raw(digest.encode()))).index
         if index.digest != digest:
             raise ValueError("the donor sent another blob")
         return index
