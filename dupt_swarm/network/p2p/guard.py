@@ -26,6 +26,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import BytesValue
 from hivemind.p2p import P2P, P2PContext, P2PHandlerError, PeerID
 from hivemind.proto.p2pd_pb2 import RPCError
+from hivemind.utils.asyncio import as_aiter
 
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
 from dupt_swarm.network.p2p.dht_messages import check_dht_message
@@ -46,7 +47,7 @@ from dupt_swarm.network.p2p.rpc import (
     blamed_on_caller,
     bounds_of,
 )
-from dupt_swarm.network.p2p.streams import FrameReader, HeldOpen, leaving_in, only, then_drain
+from dupt_swarm.network.p2p.streams import FrameReader, HeldOpen, leaving_in, then_drain
 from dupt_swarm.node.messages import Traffic
 
 # How long a stream stays open after the last reply for a caller that does not hang up.
@@ -279,7 +280,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
     ) -> AsyncGenerator[Any, None]:
         """As inherited; what is sent keeps to the upload."""
         bounds = bounds_of(name)
-        requests = self._paced(input if isinstance(input, AsyncIterable) else only(input), bounds)
+        requests = self._paced(input if isinstance(input, AsyncIterable) else as_aiter(input), bounds)
         replies = await super().iterate_protobuf_handler(peer_id, name, requests, output_protobuf_type)
         return self._watched(replies, peer_id)
 

@@ -105,11 +105,6 @@ def leaving_in(seconds: float | None) -> Iterator[None]:
             timer.cancel()
 
 
-async def only(message: Any) -> AsyncGenerator[Any, None]:
-    """A stream of one message."""
-    yield message
-
-
 async def then_drain(
     replies: AsyncGenerator[Any, None], requests: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
