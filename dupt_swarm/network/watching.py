@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.host import background
@@ -17,7 +15,6 @@ from dupt_swarm.network.rounds.past import by_trust, chain_of
 from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.ledger import Bookkeeping, Ledger
-from dupt_swarm.replica.signed_words import LinkRecord, Words
 
 TRIES = 3  # the swarm may move on meanwhile
 INITIAL_MAX = 2  # so many of the tellers are initial peers: these can be reached
@@ -50,7 +47,7 @@ class Watching:
 
     def __init__(self, connection: Connection) -> None:
         """``connection``: of an observer."""
-        self._connection, self._words = connection, Words(connection.manifest.swarm_id)
+        self._connection = connection
         self._chain: Chain | None = None
         self._bookkeeping = Bookkeeping()
         self._looked_at = 0.0  # for a whole chain
@@ -99,65 +96,34 @@ class Watching:
         known = self._chain
         if known is not None and known.begins and time.monotonic() > self._looked_at + WHOLE_SECONDS:
             known = None  # somebody may tell the whole one by now
-        if known is not None and known.head != seen.digest:
-            known = await self._gone_on(known, seen)
-        if known is None:
+        if known is not None and known.head == seen.digest:
+            return known
+        found = await self._told(seen, known) if known is not None else None
+        if found is None:
             self._looked_at = time.monotonic()
-            known = await self._told(seen)
-        return known
-
-    async def _gone_on(self, known: Chain, seen: _Seen) -> Chain | None:
-        """Ours with what came after it; None: nobody's leads on to the state."""
-
-        async def go_on(peer_id: str) -> Chain:
-            chain = known.copied_from(known.first)
-            pages = self._connection.exchange.links_of(peer_id, chain.known())
-            async with aclosing(pages):
-                async for page in pages:
-                    await asyncio.to_thread(self._follow, chain, page.links)
-            return chain
-
-        return await self._earliest(go_on, seen, known.begins)
-
-    async def _told(self, seen: _Seen) -> Chain:
-        """A chain from its beginning on, as somebody tells it.
-
-        Raises:
-            NodeError: nobody tells one.
-        """
-        exchange, manifest = self._connection.exchange, self._connection.manifest
-        tell = partial(chain_of, exchange, manifest=manifest, state=seen.digest, electorate=seen.electorate)
-        found = await self._earliest(tell, seen)
+            found = await self._told(seen)
         if found is None:
             raise NodeError("nobody tells the links of the rounds; try again")
         return found
 
-    async def _earliest(
-        self, tell: Callable[[str], Awaitable[Chain]], seen: _Seen, early: int = 0
-    ) -> Chain | None:
-        """See `earliest_chain`; of those that lead to the state."""
+    async def _told(self, seen: _Seen, known: Chain | None = None) -> Chain | None:
+        """The earliest chain to the state that is told: whole, or what ``known`` lacks. None: none."""
+        exchange, manifest = self._connection.exchange, self._connection.manifest
 
-        async def tell_checked(peer_id: str) -> Chain:
+        async def tell(peer_id: str) -> Chain:
             async with asyncio.timeout(UPDATE_SECONDS):
-                chain = await tell(peer_id)
+                chain = await chain_of(exchange, peer_id, manifest, seen.digest, seen.electorate, known=known)
             await asyncio.to_thread(self._check, chain, seen)
             return chain
 
-        return await earliest_chain(self._tellers(seen), tell_checked, early)
+        return await earliest_chain(self._tellers(seen), tell, known.begins if known else 0)
 
     def _check(self, chain: Chain, seen: _Seen) -> None:
-        """Whether it leads to the state; what comes after that, which nobody vouches for, is cut.
-
-        Runs in a thread: links are many.
+        """Whether it counts what the state does. Runs in a thread: links are many.
 
         Raises:
             ValueError: it does not.
         """
-        if seen.digest not in chain:
-            raise ValueError("its links do not lead to the state")
-        chain.cut(seen.digest)
-        if chain.electorate != seen.electorate:
-            raise ValueError("its links lead to another electorate than the state's")
         counts_tokens = self._connection.manifest.rounds.exchange == "share" and not chain.begins
         if counts_tokens and sum(counted_in(chain.links).values()) != seen.tokens:
             raise ValueError("its links count other tokens than the state")
@@ -168,7 +134,3 @@ class Watching:
         known = [peer.peer_id for peer in by_trust(peers, seen.electorate)]
         initial = self._connection.handshake.peer_ids[:INITIAL_MAX]
         return list(dict.fromkeys([*known[: TELLERS_MAX - len(initial)], *initial, *known]))[:TELLERS_MAX]
-
-    def _follow(self, chain: Chain, records: Sequence[LinkRecord]) -> None:
-        """Runs in a thread: signatures are checked."""
-        chain.follow([record.link(self._words) for record in records])

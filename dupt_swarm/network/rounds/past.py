@@ -93,6 +93,7 @@ async def chain_of(
     electorate: Electorate,
     *,
     whole: bool = False,
+    known: Chain | None = None,
 ) -> Chain:
     """The links that a peer tells, up to a state: each verified, from round 0 or where its own chain begins.
 
@@ -103,22 +104,28 @@ async def chain_of(
         state: digest of the last state.
         electorate: of that state.
         whole: whether all rounds are wanted; else nothing but the last state vouches for the first one.
+        known: what is known already, and gone on with, from where the two part.
 
     Raises:
         CallError: the peer does not answer.
         ValueError: it tells no such links; says why.
         TimeoutError: it takes too long.
     """
-    chain: Chain | None = None
+    chain = known and known.copied_from(known.first)
+    if chain is not None and state in chain:
+        chain.cut(state)
     words = Words(manifest.swarm_id)
     async with asyncio.timeout(TELLING_SECONDS):
-        async with aclosing(exchange.links_of(peer_id, [], all=True)) as pages:
+        async with aclosing(exchange.links_of(peer_id, chain.known() if chain else [], all=True)) as pages:
             async for page in pages:
                 if chain is None:
                     if page.begins is None:
                         raise ValueError("it does not say where its links begin")
                     chain = page.begins.chain
                     _check_beginning(chain, manifest, whole=whole)
+                elif known is not None and page.links and page.links[0].state in chain:
+                    chain.cut(page.links[0].state)
+                known = None
                 if chain.head != state:
                     await asyncio.to_thread(_follow, chain, page.links, words, state, electorate.round)
                 if chain.head == state:

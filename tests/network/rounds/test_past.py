@@ -21,6 +21,7 @@ from dupt_swarm.network.states import exchange
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
+from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Choice, Link
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
 from tests.support.driven_swarm import Cluster
@@ -245,6 +246,41 @@ async def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
             await chain_of(
                 newcomer.exchange, newcomer.donor, named, ours.first, ours.electorate_of(ours.first)
             )
+
+
+@pytest.mark.parametrize(
+    ("known", "lacking"),
+    [
+        (lambda kept, _: kept.chain(2), ROUNDS - 2),
+        (lambda _, left: left.chain(), ROUNDS - 3),
+        (lambda kept, _: go_on(kept).chain(), 0),
+    ],
+    ids=["a part", "a branch that was left", "more"],
+)
+async def test_a_known_chain_is_gone_on_with(kept, joined, known, lacking: int) -> None:
+    """What it has is not told again, and what does not lead to the state is cut, of a copy."""
+    chain, state, left = kept.chain(), kept.states[-1], kept.branch(3)
+    left.end_round(values(20), [0], weak=True)
+    ours, told = known(kept, left), list[Link]()
+
+    def tell(known: Sequence[str]) -> Sequence[Link]:
+        links = chain.since(known)
+        told.extend(links)
+        return links
+
+    async with joined(tell, chain) as newcomer:
+        where = newcomer.exchange, newcomer.donor, kept.manifest
+        before = list(ours.links)
+        found = await chain_of(*where, state.digest, state.electorate, known=ours)
+        assert (found.first, found.links) == (chain.first, chain.links)
+        assert told == chain.links[ROUNDS - lacking :] and ours.links == before
+        with pytest.raises(ValueError, match="another electorate"):
+            await chain_of(*where, state.digest, Electorate(state.round), known=ours)
+
+
+def go_on(kept: KeptRounds) -> KeptRounds:
+    kept.end_round(values(7))
+    return kept
 
 
 async def test_a_past_that_leads_elsewhere(kept) -> None:
