@@ -10,15 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-)
-from contextlib import ExitStack, aclosing, asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterator
+from contextlib import ExitStack, aclosing, closing, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -304,7 +297,10 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 try:
                     admitted.enter_context(self._admitted(info.peer_id, "stream", bounds))
                 except CallError as error:
-                    await self._turn_away(info.peer_id, self._refusal_message(name, error), frames, writer)
+                    refused = RPCError(message=str(error))
+                    if name in self._streams:
+                        refused = BytesValue(value=error.pack())
+                    await self._turn_away(info.peer_id, refused, frames, writer)
                     return
                 late = partial(self.refusal, "slow", Refusal.TOO_SLOW)
                 with frames.impatient(frames_due, seconds, bounds.seconds, late):
@@ -354,7 +350,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 raise CallError(Refusal.NOT_ALLOWED, "only members of the round may call this")
             self._check_upload(peer, bounds)
             try:
-                async with self._time_limit(bounds.seconds):
+                async with asyncio.timeout(bounds.seconds) as limit:
                     reply = await answer(data, caller)
                     _check_reply(len(reply), bounds)
                     await self._pay(caller, len(reply), bounds)
@@ -362,6 +358,8 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 self._note(error)
                 raise
             except Exception as error:
+                if isinstance(error, TimeoutError) and limit.expired():
+                    raise self.refusal("slow", Refusal.TOO_SLOW, "the call took too long") from error
                 logger.exception("%s failed", name)
                 raise CallError(Refusal.FAILED) from error
             return reply
@@ -433,10 +431,6 @@ class GuardedP2P(P2P):  # type: ignore[misc]
                 self.admission.refused_by(peer)
                 raise
 
-    def _refusal_message(self, name: str, error: CallError) -> Any:
-        """What a stream is answered that is not let in."""
-        return BytesValue(value=error.pack()) if name in self._streams else RPCError(message=str(error))
-
     async def _turn_away(
         self, peer: PeerID, answer: Any, frames: FrameReader, writer: asyncio.StreamWriter
     ) -> None:
@@ -476,16 +470,6 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             if bounds.callers is not Callers.ANYBODY and (objection := self.admission.objection(str(peer))):
                 raise self.refusal("invitation", Refusal.NOT_INVITED, objection)
             yield
-
-    @asynccontextmanager
-    async def _time_limit(self, seconds: float) -> AsyncIterator[None]:
-        try:
-            async with asyncio.timeout(seconds) as limit:
-                yield
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise self.refusal("slow", Refusal.TOO_SLOW, "the call took too long") from error
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
