@@ -123,7 +123,12 @@ class NodeService:
             connection = await connect_to_swarm(known, self._host, stack, alone=alone)
             node: Connection | Participant = connection
             if settings.role == "observer":
-                joined = _as_observer(connection)
+                joined = Joined(
+                    peer_id=str(connection.p2p.peer_id),
+                    addresses=(),
+                    host_maddrs=settings.host_maddrs,
+                    manifest=connection.manifest.canonical_bytes(),
+                )
             else:
                 node = await take_part(connection, order, self._host, stack)
                 joined = await node.joined()
@@ -171,20 +176,6 @@ class NodeService:
         if not isinstance(node, Participant):
             raise NodeError("an observer takes no part in a swarm")
         return node
-
-
-def _as_observer(connection: Connection) -> Joined:
-    """What the parent process of an observer gets to know."""
-    return Joined(
-        peer_id=str(connection.p2p.peer_id),
-        addresses=(),
-        host_maddrs=connection.settings.host_maddrs,
-        manifest=connection.manifest.canonical_bytes(),
-        tokenizer=b"",
-        layout=(),
-        buffer_names=(),
-        state=None,
-    )
 
 
 def _log_joined(joined: Joined, role: str, swarm_id: str, reach: str) -> None:

@@ -14,7 +14,7 @@ from dupt_swarm.node.view import View
 
 @dataclass(frozen=True)
 class Joined:
-    """The node is in the swarm and holds a replica state.
+    """The node is in the swarm, and unless it is an observer's it holds a replica state.
 
     Attributes:
         peer_id: of this peer.
@@ -22,20 +22,20 @@ class Joined:
         host_maddrs: where it listens, with the ports that were free: a node started again takes them.
         manifest: canonical bytes.
         tokenizer: tokenizer.json.
-        layout: shapes of the parameters; empty for an observer, which holds no state.
+        layout: shapes of the parameters.
         buffer_names: of the outer optimizer.
         state: where the replica state stands.
-        beginning: on whose word it is the first one here; empty for an observer.
+        beginning: on whose word it is the first one here.
     """
 
     peer_id: str
     addresses: tuple[str, ...]
     host_maddrs: tuple[str, ...]
     manifest: bytes
-    tokenizer: bytes
-    layout: Layout
-    buffer_names: tuple[str, ...]
-    state: StateName | None
+    tokenizer: bytes = b""
+    layout: Layout = ()
+    buffer_names: tuple[str, ...] = ()
+    state: StateName | None = None
     beginning: str = ""
 
 
