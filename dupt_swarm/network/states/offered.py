@@ -149,7 +149,7 @@ class OfferedFiles:
         check_offered(index, wanted.most)
         seconds = FILE_SECONDS + sum(index.sizes) / BYTES_PER_SECOND_MIN
         blob = await self._exchange.fetch(Assembly(index), donors, seconds)
-        await asyncio.to_thread(_write, path, blob.sections[0])
+        await asyncio.to_thread(write_atomically, path, lambda file: file.write_bytes(blob.sections[0]))
         self._indices[wanted.digest] = index
 
 
@@ -179,7 +179,3 @@ def _check_room(folder: Path, size: int) -> None:
         raise NodeError(f"{folder}: cannot be written ({error.strerror})") from error
     if free < size:
         raise NodeError(f"{folder}: the disk is full")
-
-
-def _write(path: Path, data: memoryview) -> None:
-    write_atomically(path, lambda file: file.write_bytes(data))
