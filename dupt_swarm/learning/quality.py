@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -24,3 +26,26 @@ class Quality:
     bits_per_byte: float | None = None
     accuracy: float | None = None
     nsp_accuracy: float | None = None
+
+    @classmethod
+    def together(cls, parts: Sequence[Quality], shares: Sequence[float]) -> Quality:
+        """That of several measurements of one kind, each of which counts for its share."""
+
+        def mean(values: Iterable[float | None]) -> float | None:
+            known = [share * value for share, value in zip(shares, values, strict=True) if value is not None]
+            return math.fsum(known) if known else None
+
+        loss = math.fsum(share * one.loss_nats for share, one in zip(shares, parts, strict=True))
+        bytes_per_token = mean(one.bytes_per_token for one in parts)
+        return cls(
+            loss,
+            {unit: sum(one.counts[unit] for one in parts) for unit in parts[0].counts},
+            bits_per_byte=bytes_per_token and loss / math.log(2) / bytes_per_token,
+            accuracy=mean(one.accuracy for one in parts),
+            nsp_accuracy=mean(one.nsp_accuracy for one in parts),
+        )
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Of text; None for anything else."""
+        return self.counts["bytes"] / self.counts["tokens"] if "bytes" in self.counts else None

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import cast
 
 import torch
 from torch import nn
 
 from dupt_swarm.learning.batches import Batch, Blocks, held_out_batches
-from dupt_swarm.learning.evaluation import Evaluation, evaluate
+from dupt_swarm.learning.evaluation import evaluate
 from dupt_swarm.learning.mixture import Mixture
-from dupt_swarm.learning.objectives.text import LearntFromText, Part
+from dupt_swarm.learning.objectives.text import LearntFromText
 from dupt_swarm.learning.quality import Quality
+from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 
 
-class Language(LearntFromText[Evaluation]):
+class Language(LearntFromText):
     """Text to learn language from. See `TrainingObjective`."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
@@ -31,19 +30,11 @@ class Language(LearntFromText[Evaluation]):
     def model(cls, manifest: Manifest) -> GPT:
         return GPT(manifest.model)
 
-    def _read(self, parts: Sequence[Part], sequences: int, first: int) -> Iterator[Batch]:
+    def _read(self, splits: Iterable[tuple[Split, int]], sequences: int, first: int) -> Iterator[Batch]:
         return chain.from_iterable(
-            held_out_batches(split, self._block_length, sequences, blocks, first)
-            for split, blocks in chain.from_iterable(parts)
+            held_out_batches(split, self._block_length, sequences, blocks, first) for split, blocks in splits
         )
 
-    def _evaluate(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> Evaluation:
-        return evaluate(model, cast(Iterator[Blocks], batches), self._token_bytes, device)
-
-    def _quality(self, found: Sequence[Evaluation], shares: Sequence[float]) -> Quality:
-        loss = sum(share * one.loss_nats for share, one in zip(shares, found, strict=True))
-        bytes_per_token = sum(
-            share * one.bytes / one.tokens for share, one in zip(shares, found, strict=True)
-        )
-        counts = {"tokens": sum(one.tokens for one in found), "bytes": sum(one.bytes for one in found)}
-        return Quality(loss, counts, bits_per_byte=loss / math.log(2) / bytes_per_token)
+    def _evaluate(self, model: nn.Module, batches: Iterator[Blocks], device: torch.device) -> Quality:
+        found = evaluate(model, batches, self._token_bytes, device)
+        return Quality(found.loss_nats, {"tokens": found.tokens, "bytes": found.bytes}, found.bits_per_byte)

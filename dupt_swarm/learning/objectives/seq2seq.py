@@ -56,7 +56,7 @@ class Seq2Seq(LearntFromTables[PairBatch]):
         """See `TrainingObjective`. The longest sources with the longest targets: no batch takes more."""
         return self._train.longest(self._at_once(sequences))
 
-    def _quality(self, model: nn.Module, batches: Iterator[PairBatch], device: torch.device) -> Quality:
+    def _evaluate(self, model: nn.Module, batches: Iterator[PairBatch], device: torch.device) -> Quality:
         assert isinstance(model, EncoderDecoder)
         return evaluate_pairs(model, batches, device)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Generic, Self
 
@@ -93,10 +92,6 @@ class LearntFromTables(TrainingObjective, Generic[Batch]):
             UsageError: the settings do not go with the manifest.
         """
 
-    @abstractmethod
-    def _quality(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> Quality:
-        """How good ``model`` is on ``batches``."""
-
     def measure_held_out(
         self, model: nn.Module, device: torch.device, sequences: int, most: int, look: Look, first: int = 0
     ) -> Quality:
@@ -117,7 +112,7 @@ class LearntFromTables(TrainingObjective, Generic[Batch]):
         """That of ``examples``."""
         batch_size = self._at_once(sequences)
         count = -(-len(examples) // batch_size)
-        return self._quality(model, watched(examples.in_order(batch_size), count, look), device)
+        return self._evaluate(model, watched(examples.in_order(batch_size), count, look), device)
 
     def _at_once(self, sequences: int) -> int:
         """How many examples have so many sequences."""

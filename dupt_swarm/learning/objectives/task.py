@@ -50,7 +50,7 @@ class SupervisedTask(LearntFromTables[ExampleBatch]):
     def example(self, sequences: int) -> ExampleBatch:
         return next(EncodedBatches(self._train, self._at_once(sequences), self._manifest.seed, "example"))
 
-    def _quality(self, model: nn.Module, batches: Iterator[ExampleBatch], device: torch.device) -> Quality:
+    def _evaluate(self, model: nn.Module, batches: Iterator[ExampleBatch], device: torch.device) -> Quality:
         """L2 and the accuracy."""
         assert isinstance(model, TaskModel)
         found = evaluate_task(model, batches, device)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Self
 
 import torch
 from torch import nn
@@ -33,10 +33,9 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
 
 Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how many blocks of each
-Found = TypeVar("Found")  # what is found of a part
 
 
-class LearntFromText(TrainingObjective, Generic[Found]):
+class LearntFromText(TrainingObjective):
     """Text to learn from; see `TrainingObjective`.
 
     Attributes:
@@ -132,7 +131,7 @@ class LearntFromText(TrainingObjective, Generic[Found]):
             [(each.held_out, min(max(1, round(most * share)), self._blocks(each.held_out)))]
             for each, share in zip(self.mixture.components, shares, strict=True)
         ]
-        return self._quality(self._measure(model, device, sequences, parts, look, first), shares)
+        return Quality.together(self._measure(model, device, sequences, parts, look, first), shares)
 
     def measure_all(
         self, model: nn.Module, device: torch.device, sequences: int, most: int | None, look: Look
@@ -144,19 +143,11 @@ class LearntFromText(TrainingObjective, Generic[Found]):
             blocks = min(left, self._blocks(split))
             part.append((split, blocks))
             left -= blocks
-        return self._quality(self._measure(model, device, sequences, [part], look), [1.0])
+        return Quality.together(self._measure(model, device, sequences, [part], look), [1.0])
 
     @abstractmethod
-    def _read(self, parts: Sequence[Part], sequences: int, first: int) -> Iterator[Batch]:
-        """The blocks of all parts, of each split from the ``first`` on, ``sequences`` at a time at most."""
-
-    @abstractmethod
-    def _evaluate(self, model: nn.Module, batches: Iterator[Batch], device: torch.device) -> Found:
-        """What ``model`` makes of ``batches`` of `_read`."""
-
-    @abstractmethod
-    def _quality(self, found: Sequence[Found], shares: Sequence[float]) -> Quality:
-        """The quality on all parts together, of which each counts for its share."""
+    def _read(self, splits: Iterable[tuple[Split, int]], sequences: int, first: int) -> Iterator[Batch]:
+        """So many blocks of each split, from the ``first`` on, ``sequences`` at a time at most."""
 
     def _measure(
         self,
@@ -166,10 +157,11 @@ class LearntFromText(TrainingObjective, Generic[Found]):
         parts: Sequence[Part],
         look: Look,
         first: int = 0,
-    ) -> list[Found]:
-        """What is found of each part."""
+    ) -> list[Quality]:
+        """How good it is on each part."""
         counts = [sum(-(-blocks // sequences) for _, blocks in part) for part in parts]
-        batches = watched(self._read(parts, sequences, first), sum(counts), look)
+        splits = chain.from_iterable(parts)
+        batches = watched(self._read(splits, sequences, first), sum(counts), look)
         return [self._evaluate(model, islice(batches, count), device) for count in counts]
 
     def _blocks(self, split: Split) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -121,3 +121,7 @@ class TrainingObjective(ABC):
 
         Of what the swarm offers these are those that are held out.
         """
+
+    @abstractmethod
+    def _evaluate(self, model: nn.Module, batches: Iterator[Any], device: torch.device) -> Quality:
+        """How good ``model`` is on ``batches``, which are on the CPU; restores its mode afterwards."""

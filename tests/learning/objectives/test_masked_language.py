@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from dupt_swarm.learning.batches import count_blocks, held_out_batches
+from dupt_swarm.learning.device import autocast
 from dupt_swarm.learning.masking import NOTHING
 from dupt_swarm.learning.objectives import first_model
-from dupt_swarm.learning.objectives.masked_language import MaskedLanguage, evaluate_masked
+from dupt_swarm.learning.objectives.masked_language import MaskedLanguage
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.manifest import Manifest
@@ -37,7 +38,7 @@ def test_held_out_blocks_begin_anywhere(tmp_path: Path) -> None:
     whole = [row.tolist() for inputs, _ in held_out_batches(split, size, 1) for row in inputs]
 
     def read(first: int, count: int) -> list[list[int]]:
-        batches = objective._read([[(split, count)]], 4, first)
+        batches = objective._read([(split, count)], 4, first)
         return sorted(row[1:-1].tolist() for batch in batches for row in restored(batch))
 
     assert len(whole) == count_blocks(split, size) > 3
@@ -50,10 +51,18 @@ def test_what_is_measured_is_the_loss(tmp_path: Path) -> None:
     manifest, objective, split = opened(tmp_path, nsp=True)
     model = first_model(manifest)
     assert isinstance(model, Bert)
-    batches = list(objective._read([[(split, 20)]], 1, 0))
+    batches = list(objective._read([(split, 20)], 1, 0))
     assert any((batch[2] == NOTHING).any() for batch in batches)
-    found = evaluate_masked(model, batches, CPU)
-    assert (found.tokens, found.pairs) == (sum(int((batch[2] != NOTHING).sum()) for batch in batches), 20)
+    found = objective._evaluate(model, iter(batches), CPU)
+    assert found.counts == {"masked tokens": sum(int((batch[2] != NOTHING).sum()) for batch in batches)}
+    right = 0
+    model.eval()
     with torch.no_grad():
-        expected = float(model.eval()(*batches[0]))
-    assert evaluate_masked(model, batches[:1], CPU).loss == pytest.approx(expected, rel=0.01)
+        for tokens, _, _, lengths, followed in batches:
+            with autocast(CPU):
+                told = model.follow_logits(model.hidden(tokens, lengths))
+            right += int(told.argmax(1) == followed)
+        expected = float(model(*batches[0]))
+    assert found.nsp_accuracy == right / 20
+    of_one = objective._evaluate(model, iter(batches[:1]), CPU)
+    assert of_one.loss_nats == pytest.approx(expected, rel=0.01)
