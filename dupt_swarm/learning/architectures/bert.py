@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.learning.architectures.architecture import SHAPE_KEYS, Architecture, Config
-from dupt_swarm.learning.architectures.llama import query_key_value
 from dupt_swarm.learning.architectures.names import Names, Row
 
 LAYER = "bert.encoder.layer.*"
@@ -19,7 +18,6 @@ NAMES = Names(
         Row(
             "h.*.attn.c_attn",
             tuple(f"{LAYER}.attention.self.{name}" for name in ("query", "key", "value")),
-            rows=query_key_value,
         ),
         Row("h.*.attn.c_proj", f"{LAYER}.attention.output.dense"),
         Row("h.*.ln_2", f"{LAYER}.output.LayerNorm"),

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import Config
-from dupt_swarm.learning.architectures.llama import LLAMA, NAMES, query_key_value
+from dupt_swarm.learning.architectures.llama import LLAMA, NAMES
 from dupt_swarm.learning.architectures.llama import more as more_of_llama
 from dupt_swarm.learning.architectures.llama import tidy as tidy_llama
+from dupt_swarm.learning.architectures.names import query_key_value
 from dupt_swarm.manifest import Model
 
 
@@ -56,7 +57,7 @@ COHERE = replace(
     names=replace(
         NAMES,
         rows=tuple(
-            replace(row, order=neighbours) if row.rows else row
+            replace(row, order=neighbours) if row.ours == "h.*.attn.c_attn" else row
             for row in NAMES.rows
             if row.ours != "h.*.ln_2"
         ),

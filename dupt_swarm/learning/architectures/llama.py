@@ -21,21 +21,11 @@ from dupt_swarm.manifest import Model
 ROTARY_BASE = 10_000.0
 
 
-def query_key_value(model: Model) -> tuple[int, int, int]:
-    """Rows of the three matrices that are one here."""
-    kv_width = model.key_value_heads * model.head_width
-    return model.width, kv_width, kv_width
-
-
 NAMES = Names(
     (
         Row("wte", "model.embed_tokens"),
         Row("h.*.ln_1", "model.layers.*.input_layernorm"),
-        Row(
-            "h.*.attn.c_attn",
-            tuple(f"model.layers.*.self_attn.{name}_proj" for name in ("q", "k", "v")),
-            rows=query_key_value,
-        ),
+        Row("h.*.attn.c_attn", tuple(f"model.layers.*.self_attn.{name}_proj" for name in ("q", "k", "v"))),
         Row("h.*.attn.c_proj", "model.layers.*.self_attn.o_proj"),
         Row("h.*.ln_2", "model.layers.*.post_attention_layernorm"),
         Row("h.*.mlp.c_gate", "model.layers.*.mlp.gate_proj"),

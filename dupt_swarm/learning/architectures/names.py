@@ -21,22 +21,24 @@ class Row:
 
     Attributes:
         ours: its name here; `*` stands for a block's number.
-        theirs: its name there, or those of the modules whose rows it has one below the other.
+        theirs: its name there, or those of query, key and value, whose rows it has one below the other.
         conv1d: there it is a `Conv1D`, whose weight is [in, out]; that of our `nn.Linear` is [out, in].
-        rows: of several modules, how many rows each has.
         order: int64, our rows in the order in which they have them.
     """
 
     ours: str
     theirs: str | tuple[str, ...]
     conv1d: bool = False
-    rows: Callable[[Model], Sequence[int]] | None = None
     order: Callable[[Model], Tensor] | None = None
 
     @property
     def modules(self) -> tuple[str, ...]:
         """``theirs``, one or several."""
         return (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+
+    def sizes(self, rows: int, model: Model) -> list[int]:
+        """How many of our ``rows`` each of ``modules`` has."""
+        return [rows] if isinstance(self.theirs, str) else query_key_value(model)
 
 
 @dataclass(frozen=True)
@@ -103,4 +105,10 @@ class Names:
 
 def _cut(tensor: Tensor, row: Row, model: Model) -> Sequence[Tensor]:
     tensor = tensor[row.order(model)] if row.order else tensor
-    return torch.split(tensor, list(row.rows(model))) if row.rows else (tensor,)
+    return torch.split(tensor, row.sizes(len(tensor), model))
+
+
+def query_key_value(model: Model) -> list[int]:
+    """Rows of the three matrices that are one here."""
+    kv_width = model.key_value_heads * model.head_width
+    return [model.width, kv_width, kv_width]

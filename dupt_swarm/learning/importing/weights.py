@@ -101,7 +101,7 @@ class Weights:
 
     def _check(self, place: Place, shape: tuple[int, ...], model: Model) -> None:
         row, names = place
-        for name, rows in zip(names, _rows(row, shape, model), strict=True):
+        for name, rows in zip(names, row.sizes(shape[0], model), strict=True):
             expected = (rows, *shape[1:])
             turned = expected[::-1] if row.conv1d else expected
             there = self._files[name].get_slice(name)
@@ -114,7 +114,7 @@ class Weights:
     def _read(self, place: Place, shape: tuple[int, ...], model: Model) -> Tensor:
         row, names = place
         parameter, start = torch.empty(shape), 0
-        for name, rows in zip(names, _rows(row, shape, model), strict=True):
+        for name, rows in zip(names, row.sizes(shape[0], model), strict=True):
             tensor = self._files[name].get_tensor(name).float()
             if not torch.isfinite(tensor).all():
                 raise self._error(f"`{name}` has values that are not finite")
@@ -131,10 +131,6 @@ class Weights:
 
 def _module(name: str) -> str:
     return name.rpartition(".")[0]
-
-
-def _rows(row: Row, shape: tuple[int, ...], model: Model) -> list[int]:
-    return list(row.rows(model)) if row.rows else [shape[0]]
 
 
 @contextmanager
