@@ -397,8 +397,8 @@ def _at_once(
     device, asked, rounds = devices[0], settings.batch_size, manifest.rounds
     context_length, parameters = manifest.model.context_length, parameter_count(model)
     moments = MOMENTS[manifest.inner.optimizer]
-    # Without any, strategy `gradient` has sums of gradients, which stay.
-    later = 4 * parameters * (moments or 2)
+    # Without any, strategy `gradient` has the sum of gradients, which stays.
+    later = 4 * parameters * (moments or 1)
     most = sequences_at_once(asked or BATCH_SIZE, parameters, context_length, device)
     if device.type == "cuda" and asked is None:
         most = -(-rounds.tokens_per_step // (context_length * len(devices)))

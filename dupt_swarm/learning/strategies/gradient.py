@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dupt_swarm.learning.strategies.flat import clip_gradients, move_to, unflatten
+from dupt_swarm.learning.device import on
+from dupt_swarm.learning.strategies.flat import clip_gradients, move_to, pieces, unflatten
 from dupt_swarm.manifest import Manifest
 
 
@@ -25,7 +26,7 @@ class Gradient:
         numel = sum(parameter.numel() for parameter in parameters)
         self._sum = torch.zeros(numel, device=parameters[0].device)
         self._tokens = 0
-        self._sent: tuple[Tensor, Tensor, int] | None = None  # the sum, also on the CPU, and its tokens
+        self._sent: tuple[Tensor, int] | None = None  # the sum, on the CPU, and its tokens
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
         """See `Strategy`. The learning rate is the outer optimizer's."""
@@ -38,18 +39,18 @@ class Gradient:
         self._tokens += tokens
 
     def mark(self) -> None:
-        total = self._sum.clone()
-        self._sent = total, total.cpu(), self._tokens
+        self._sent = self._sum.to("cpu", copy=True), self._tokens
 
     def contribute(self) -> Tensor:
         assert self._sent is not None
-        _, total, tokens = self._sent
+        total, tokens = self._sent
         return total / tokens
 
     def accept(self, anchor: Tensor) -> None:
         assert self._sent is not None
-        total, _, tokens = self._sent
-        self._sum -= total
+        total, tokens = self._sent
+        for part, sent in pieces([self._sum], total):
+            part -= on(part.device, sent)
         self._tokens -= tokens
         self.rebase(anchor)
 
@@ -71,9 +72,6 @@ class Gradient:
     def move_to(self, device: torch.device) -> None:
         move_to(device, self._parameters)
         self._sum = self._sum.to(device)
-        if self._sent is not None:
-            total, on_cpu, tokens = self._sent
-            self._sent = total.to(device), on_cpu, tokens
 
     def state_dict(self) -> dict[str, Any]:
         return {"sum": self._sum, "tokens": self._tokens}
