@@ -39,7 +39,6 @@ from dupt_swarm.learning.device import (
     shortly,
 )
 from dupt_swarm.learning.objectives import build_model
-from dupt_swarm.manifest import Manifest
 
 
 class Worker:
@@ -108,18 +107,18 @@ class Worker:
 
 
 def main() -> None:
-    """``worker.py PIPE AREA DEVICE THREADS COMPILE MEMORY AGAIN``; the first message is the manifest."""
-    descriptor, area, name, threads, compiled, memory, again = sys.argv[1:]
+    """``worker.py PIPE AREA DEVICE``; the first message is what `Workers` was told."""
+    descriptor, area, name = sys.argv[1:]
     pipe = Connection(int(descriptor))
     with contextlib.suppress(EOFError, OSError):
         try:
-            manifest = Manifest.model_validate_json(receive(pipe))
-            torch.set_num_threads(int(threads))
+            manifest, threads, compiled, gpu_memory, checkpointing = receive(pipe)
+            torch.set_num_threads(threads)
             device = choose_device(name)
-            limit_memory(device, float(memory))
+            limit_memory(device, gpu_memory)
             model = build_model(manifest).to(device)
-            checkpoint_activations(model, wanted=again == "1")
-            maybe_compile(model, device, {"": None, "0": False, "1": True}[compiled])
+            checkpoint_activations(model, wanted=checkpointing)
+            maybe_compile(model, device, compiled)
             Worker(pipe, model, device, int(area)).serve()
         except (EOFError, OSError):
             raise

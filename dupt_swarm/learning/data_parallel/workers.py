@@ -88,15 +88,13 @@ class Workers:
         self._parameters = list(model.parameters())
         numel = sum(parameter.numel() for parameter in self._parameters)
         threads = max(1, usable_cores() // max(1, len(devices)))
-        wishes = "" if compiled is None else str(int(compiled)), str(gpu_memory), str(int(checkpointing))
-        about = (str(threads), *wishes)
-        self._all = [_Worker(numel, device, devices[0], about) for device in devices[1:]]
+        self._all = [_Worker(numel, device, devices[0]) for device in devices[1:]]
         if manifest is None:
             assert not self._all
             return
         try:
             for worker in self._all:
-                worker.begin(manifest)
+                worker.begin(manifest, threads, compiled, gpu_memory, checkpointing)
         except BaseException:
             self.close()
             raise
@@ -184,9 +182,7 @@ class Workers:
 class _Worker:
     """One of them: its process, the pipe to it, and the memory that is shared with it."""
 
-    def __init__(
-        self, numel: int, device: torch.device, trainers: torch.device, about: Sequence[str]
-    ) -> None:
+    def __init__(self, numel: int, device: torch.device, trainers: torch.device) -> None:
         self.device = device
         self._owes = True  # an answer
         self._pipe, theirs = Pipe()
@@ -196,7 +192,7 @@ class _Worker:
         self._process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-m", "dupt_swarm.learning.data_parallel.worker"),
-                *(str(theirs.fileno()), str(fd), str(device), *about),
+                *(str(theirs.fileno()), str(fd), str(device)),
             ],
             pass_fds=(theirs.fileno(), fd),
             stdin=subprocess.DEVNULL,
@@ -207,10 +203,10 @@ class _Worker:
         theirs.close()
         os.close(fd)
 
-    def begin(self, manifest: Manifest) -> None:
-        """Wait until it is ready."""
+    def begin(self, *about: object) -> None:
+        """Tell it what it needs to know, and wait until it is ready."""
         with self._alive() as pipe:
-            send(pipe, manifest.model_dump_json())
+            send(pipe, about)
         self.check(self.answer())
 
     def tell(self, order: Order) -> None:
