@@ -50,7 +50,7 @@ from families import INNER, SHAPE, SLICES, STEPS, shape_of, widened
 from finetuning import TASKS, Documents, split_documents, try_rates, write_examples
 
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
-from dupt_swarm.learning.objectives.open import first_model, kind_of
+from dupt_swarm.learning.objectives import first_model, kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.strategies.flat import flatten, unflatten
 from dupt_swarm.learning.tokenizer import ENCODER_SPECIAL, END_OF_TEXT, Tokenizer

@@ -38,7 +38,7 @@ from dupt_swarm.learning.generation.overlap import overlap
 from dupt_swarm.learning.generation.translate import translate
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import PairBatches, Pairs, load_pairs
-from dupt_swarm.learning.objectives.open import build_model, writer_of
+from dupt_swarm.learning.objectives import build_model, writer_of
 from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer

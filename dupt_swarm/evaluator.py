@@ -17,8 +17,7 @@ from dupt_swarm.learning.device import choose_device
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
 from dupt_swarm.learning.interruptible import Abandoned, parameter_count, sequences_at_once
-from dupt_swarm.learning.objectives import build_model, decoder_of
-from dupt_swarm.learning.objectives.open import kind_of
+from dupt_swarm.learning.objectives import build_model, decoder_of, kind_of
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.threads import Threads

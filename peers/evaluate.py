@@ -142,7 +142,7 @@ def command(
     with Interruption() as interruption:
         from dupt_swarm.evaluator import Evaluator, check_prompt, dataset_name
         from dupt_swarm.learning.device import choose_device
-        from dupt_swarm.learning.objectives.open import check_data
+        from dupt_swarm.learning.objectives import check_data
         from dupt_swarm.models.harness import Harness, check_tasks
         from dupt_swarm.swarm import Swarm
 
@@ -204,7 +204,7 @@ def _publisher(
 
 def _check(own: EvaluatorSettings, publisher: Publisher | None, manifest: Manifest) -> None:
     """See that this machine's data, and where states are published, go with the swarm."""
-    from dupt_swarm.learning.objectives.open import check_data
+    from dupt_swarm.learning.objectives import check_data
 
     check_data(own, manifest)
     if publisher is not None:

@@ -105,7 +105,7 @@ def command(initial_peers: tuple[str, ...], state_dir: Path | None, as_json: boo
     ):
         screen.say("joining the swarm …")
         from dupt_swarm.learning.device import choose_devices, in_short
-        from dupt_swarm.learning.objectives.open import check_data
+        from dupt_swarm.learning.objectives import check_data
         from dupt_swarm.oracle.oracle import Oracle
         from dupt_swarm.swarm import Swarm
 

@@ -15,7 +15,7 @@ from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.evaluator import Evaluator, Measurement, Sampler, check_prompt
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import texts_in
-from dupt_swarm.learning.objectives.open import build_model, check_data
+from dupt_swarm.learning.objectives import build_model, check_data
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import flatten
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer

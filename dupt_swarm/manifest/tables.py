@@ -54,7 +54,7 @@ class Tokenizer(Table):
 
 LANGUAGE, MASKED, SEQ2SEQ = "lm", "mlm", "seq2seq"
 MODEL_OF: dict[str, ModelKind] = {LANGUAGE: "decoder", MASKED: "encoder", SEQ2SEQ: "encoder-decoder"}
-"""The objectives beside tasks, and what model learns each; `dupt_swarm.learning.objectives.open` has their
+"""The objectives beside tasks, and what model learns each; `dupt_swarm.learning.objectives` has their
 classes."""
 LM_WEIGHTS: dict[ModelKind, float] = {"decoder": 0.5, "encoder": 0.0, "encoder-decoder": 0.0}
 """λ of a task where nobody has chosen one: Radford et al. 2018, section 4.1; elsewhere there is no L1."""

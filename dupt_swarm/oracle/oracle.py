@@ -22,8 +22,7 @@ from dupt_swarm.learning.inner.matrices import block_matrices
 from dupt_swarm.learning.inner.unigrams import unigrams_of
 from dupt_swarm.learning.interruptible import Abandoned, Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.mixture import weight_of_offered
-from dupt_swarm.learning.objectives import build_model
-from dupt_swarm.learning.objectives.open import kind_of
+from dupt_swarm.learning.objectives import build_model, kind_of
 from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.room import Saving, make_room
 from dupt_swarm.learning.stopwatch import Observer

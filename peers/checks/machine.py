@@ -135,7 +135,7 @@ def check_offer(manifest: Manifest | None) -> Check:
 
 def check_examples(data: OracleSettings, manifest: Manifest) -> Check:
     """Whether examples are there for what the swarm learns; reads the first."""
-    from dupt_swarm.learning.objectives.open import check_data
+    from dupt_swarm.learning.objectives import check_data
     from dupt_swarm.learning.objectives.tables import tables_of
 
     try:

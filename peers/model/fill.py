@@ -28,7 +28,7 @@ def command(model: Path, text: str, most: int, device: str, as_json: bool) -> No
     """Let MODEL, an encoder, say which tokens are likeliest at each [MASK] of a text, with probabilities."""
     from dupt_swarm.learning.device import choose_device
     from dupt_swarm.learning.generation.filling import fill
-    from dupt_swarm.learning.objectives.open import encoder_of
+    from dupt_swarm.learning.objectives import encoder_of
     from dupt_swarm.models.saved_model import load_model
 
     chosen = choose_device(device)

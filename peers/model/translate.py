@@ -72,7 +72,7 @@ def command(
     from dupt_swarm.learning.device import choose_device
     from dupt_swarm.learning.generation.beam import BeamSearch
     from dupt_swarm.learning.generation.translate import translate
-    from dupt_swarm.learning.objectives.open import writer_of
+    from dupt_swarm.learning.objectives import writer_of
     from dupt_swarm.learning.threads import Threads
     from dupt_swarm.models.saved_model import load_model
 

@@ -14,7 +14,7 @@ from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.generation.generate import generate
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import characters, continue_text, until
-from dupt_swarm.learning.objectives.open import decoder_of
+from dupt_swarm.learning.objectives import decoder_of
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.models.saved_model import SavedModel

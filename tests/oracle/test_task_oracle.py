@@ -11,7 +11,7 @@ from dupt_swarm.errors import CorpusError
 from dupt_swarm.evaluator import Evaluator
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
-from dupt_swarm.learning.objectives.open import check_data
+from dupt_swarm.learning.objectives import check_data
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from dupt_swarm.checkpoint import REPLICA_FILE
-from dupt_swarm.learning.objectives.open import build_model
+from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import MANIFEST_FILE, TOKENIZER_FILE, SavedModel

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from dupt_swarm.learning.export.examples import answer
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
-from dupt_swarm.learning.objectives import build_model, open
+from dupt_swarm.learning.objectives import OBJECTIVES, build_model, kind_of
 from dupt_swarm.learning.objectives.language import Language
 from dupt_swarm.learning.objectives.start import task_manifest
 from dupt_swarm.manifest import Objective, tables
@@ -120,7 +120,7 @@ def test_an_objective_is_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
         """Language, but another class."""
 
     monkeypatch.setitem(tables.MODEL_OF, "backwards", "decoder")
-    monkeypatch.setitem(open.OBJECTIVES, "backwards", Backwards)
+    monkeypatch.setitem(OBJECTIVES, "backwards", Backwards)
     manifest = tiny_manifest(objective={"kind": "backwards"})
-    assert open.kind_of(manifest) is Backwards
+    assert kind_of(manifest) is Backwards
     assert isinstance(build_model(manifest), torch.nn.Module)

@@ -7,7 +7,7 @@ import json
 import torch
 from torch import nn
 
-from dupt_swarm.learning.objectives.open import backbone_of, build_model
+from dupt_swarm.learning.objectives import backbone_of, build_model
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.manifest import Manifest, Objective
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX

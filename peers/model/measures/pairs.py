@@ -31,7 +31,7 @@ def measure_encoder_decoder(
     """
     from dupt_swarm.learning.evaluation import perplexity
     from dupt_swarm.learning.labelled.pairs import load_pairs
-    from dupt_swarm.learning.objectives.open import writer_of
+    from dupt_swarm.learning.objectives import writer_of
 
     tables, at_once = _tables(corpus, chosen), chosen["batch_size"]
     pairs = load_pairs(tables, saved.tokenizer, saved.manifest.model.context_length)

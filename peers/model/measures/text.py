@@ -40,7 +40,7 @@ def measure_encoder(saved: SavedModel, corpus: str, machine: Machine, chosen: di
         CorpusError: there is no text, or it cannot be read.
         UsageError: an option does not go with a text, or is impossible: an encoder takes no stride.
     """
-    from dupt_swarm.learning.objectives.open import encoder_of
+    from dupt_swarm.learning.objectives import encoder_of
     from dupt_swarm.learning.pseudo_likelihood import evaluate_masked_pieces
 
     if chosen["stride"] is not None:

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.objectives import build_model, decoder_of
-from dupt_swarm.learning.objectives.open import check_data, kind_of
+from dupt_swarm.learning.objectives import build_model, check_data, decoder_of, kind_of
 from dupt_swarm.learning.objectives.seq2seq import Seq2Seq
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
 from dupt_swarm.settings import OracleSettings, WeightedCorpus

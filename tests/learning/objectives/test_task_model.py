@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.objectives import build_model, decoder_of
-from dupt_swarm.learning.objectives.open import OBJECTIVES
+from dupt_swarm.learning.objectives import OBJECTIVES, build_model, decoder_of
 from dupt_swarm.learning.objectives.start import begin_from, task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.transformer.gpt import GPT

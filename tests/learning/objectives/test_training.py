@@ -11,9 +11,8 @@ import torch
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.batches import Batches, MixedBatches
 from dupt_swarm.learning.interruptible import Abandoned
-from dupt_swarm.learning.objectives import build_model, tables
+from dupt_swarm.learning.objectives import build_model, check_data, kind_of, tables
 from dupt_swarm.learning.objectives.language import Language
-from dupt_swarm.learning.objectives.open import check_data, kind_of
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel

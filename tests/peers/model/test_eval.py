@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from dupt_swarm.learning import documents
-from dupt_swarm.learning.objectives.open import decoder_of
+from dupt_swarm.learning.objectives import decoder_of
 from dupt_swarm.learning.rolling import evaluate_documents
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.models.saved_model import SavedModel

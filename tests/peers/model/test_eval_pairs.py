@@ -16,7 +16,7 @@ from dupt_swarm.learning.generation.overlap import overlap
 from dupt_swarm.learning.generation.translate import translate
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import load_pairs
-from dupt_swarm.learning.objectives.open import writer_of
+from dupt_swarm.learning.objectives import writer_of
 from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
 from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main

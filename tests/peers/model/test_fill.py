@@ -11,7 +11,7 @@ import torch
 from click.testing import CliRunner, Result
 
 from dupt_swarm.learning.generation.filling import fill
-from dupt_swarm.learning.objectives.open import encoder_of
+from dupt_swarm.learning.objectives import encoder_of
 from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main
 from tests.support.encoders import encoder_tables, encoder_tokenizer

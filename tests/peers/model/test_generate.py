@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.learning.generation.sampling import Sampling
 from dupt_swarm.learning.generation.text import continue_text
-from dupt_swarm.learning.objectives.open import decoder_of
+from dupt_swarm.learning.objectives import decoder_of
 from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main
 from tests.support.saved_models import write_model

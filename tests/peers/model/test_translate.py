@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from dupt_swarm.learning.generation.beam import BeamSearch
 from dupt_swarm.learning.generation.translate import translate
-from dupt_swarm.learning.objectives.open import writer_of
+from dupt_swarm.learning.objectives import writer_of
 from dupt_swarm.models.saved_model import SavedModel
 from peers.model.cli import main
 from tests.support.pairs import seq2seq_tables, two_tongues
