@@ -10,26 +10,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.architecture import Config
 from dupt_swarm.learning.architectures.llama import LLAMA, NAMES
 from dupt_swarm.learning.architectures.llama import more as more_of_llama
 from dupt_swarm.learning.architectures.llama import tidy as tidy_llama
-from dupt_swarm.learning.architectures.names import query_key_value
+from dupt_swarm.learning.architectures.names import neighbours
 from dupt_swarm.manifest import Model
-
-
-def neighbours(model: Model) -> Tensor:
-    """The rows of query, key and value in their order, int64: what is turned together is side by side there.
-
-    Here, as in LLaMA, feature i of a head makes a pair with feature i + D ÷ 2. Values are not turned.
-    """
-    query, key, value = query_key_value(model)
-    turned = torch.arange(query + key).view(-1, 2, model.head_width // 2).transpose(1, 2).flatten()
-    return torch.cat((turned, torch.arange(query + key, query + key + value)))
 
 
 def tidy(config: Config) -> dict[str, Any]:

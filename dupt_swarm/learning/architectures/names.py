@@ -112,3 +112,14 @@ def query_key_value(model: Model) -> list[int]:
     """Rows of the three matrices that are one here."""
     kv_width = model.key_value_heads * model.head_width
     return [model.width, kv_width, kv_width]
+
+
+def neighbours(model: Model) -> Tensor:
+    """The rows of query, key and value in their order, int64: what is turned together is side by side there.
+
+    Here, as in transformers' LLaMA, feature i of a head makes a pair with feature i + D ÷ 2. Values are not
+    turned.
+    """
+    query, key, value = query_key_value(model)
+    turned = torch.arange(query + key).view(-1, 2, model.head_width // 2).transpose(1, 2).flatten()
+    return torch.cat((turned, torch.arange(query + key, query + key + value)))

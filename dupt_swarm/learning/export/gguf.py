@@ -8,17 +8,17 @@ text before the merges in a way that llama.cpp has a name for.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from dupt_swarm.errors import FileError, ManifestError, UsageError, install
 from dupt_swarm.learning.architectures import ARCHITECTURES
 from dupt_swarm.learning.architectures.architecture import Architecture
+from dupt_swarm.learning.architectures.names import Row, neighbours
 from dupt_swarm.learning.export import examples
 from dupt_swarm.learning.export.learned import Learned
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -159,38 +159,19 @@ def _tensors(architecture: Architecture, learned: Learned) -> Iterator[tuple[str
 
     model = learned.manifest.model
     names = gguf.get_tensor_name_map(_arch(architecture), model.layers)
-    arranged = ARRANGED.get(architecture.name, _as_it_is)
-    theirs = architecture.names.to_theirs(learned.backbone.state_dict(), model)
-    for name, tensor in theirs.items():
+    arranged = replace(architecture.names, rows=tuple(map(_arranged, architecture.names.rows)))
+    for name, tensor in arranged.to_theirs(learned.backbone.state_dict(), model).items():
         known = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if known is None:
             raise ManifestError(
                 f"the parameter {name} has no name in a .gguf; export the model as safetensors"
             )
-        yield known, np.ascontiguousarray(arranged(name, tensor, model).float().numpy())
+        yield known, tensor.float().numpy()
 
 
-def _as_it_is(_name: str, tensor: Tensor, _model: Model) -> Tensor:
-    return tensor
-
-
-def _llama(name: str, tensor: Tensor, model: Model) -> Tensor:
-    """llama.cpp turns neighbours of a query or key together, not feature i with feature i + D ÷ 2."""
-    heads = {"q_proj": model.heads, "k_proj": model.key_value_heads}
-    module = name.split(".")[-2]
-    if module not in heads:
-        return tensor
-    rows = tensor.view(heads[module], 2, model.head_width // 2, tensor.shape[1])
-    return rows.transpose(1, 2).reshape(tensor.shape)
-
-
-def _gpt2(name: str, tensor: Tensor, _: Model) -> Tensor:
-    """What is a `Conv1D` there has its weights as [in, out]."""
-    module, leaf = name.split(".")[-2:]
-    return tensor.T if leaf == "weight" and module.startswith("c_") else tensor
-
-
-ARRANGED: Mapping[str, Callable[[str, Tensor, Model], Tensor]] = {"llama": _llama, "gpt2": _gpt2}
+def _arranged(row: Row) -> Row:
+    """As llama.cpp has it: it knows no `Conv1D`, and turns neighbours of a query or key together."""
+    return replace(row, conv1d=False, order=neighbours if len(row.modules) > 1 else None)
 
 
 def _add(writer: GGUFWriter, name: str, values: np.ndarray[Any, Any], type: str) -> None:
