@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dupt_swarm.command_line.printable import one_line
-from dupt_swarm.learning.export.hugging_face import TASK_TOKENS
+from dupt_swarm.learning.export.hugging_face import TASK_TOKENS, HuggingFace
 from dupt_swarm.learning.export.learned import Format, Learned
 from dupt_swarm.learning.export.origin import Evaluated, TaskEvaluated
 from dupt_swarm.manifest import Manifest
@@ -124,7 +124,7 @@ def _with_tokens(text: str, *names: str) -> str:
 
 
 def _head_file(manifest: Manifest, form: Format) -> str:
-    if form.library != "transformers":
+    if not isinstance(form, HuggingFace):
         return "`model.safetensors`, as `head`"
     if form.has_head(manifest):
         return "`model.safetensors`, where its class of transformers expects it"

@@ -33,9 +33,6 @@ class Plain:
         write_json(folder / "config.json", tables)
         (folder / "tokenizer.json").write_bytes(learned.tokenizer.to_bytes())
 
-    def has_head(self, manifest: Manifest) -> bool:
-        return manifest.objective.supervised
-
     def load_line(self, folder: str, _manifest: Manifest) -> str:
         path = f"{folder}/model.safetensors"
         return f"from safetensors.torch import load_file; parameters = load_file({path!r})"

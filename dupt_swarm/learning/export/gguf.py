@@ -50,8 +50,7 @@ class Gguf:
     """
 
     type: str = "f16"
-    name: str = "gguf"
-    library: str = "gguf"
+    name = library = "gguf"
 
     def problem(self, model: Model) -> str:
         """See `Format.problem`."""
@@ -94,9 +93,6 @@ class Gguf:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-
-    def has_head(self, _manifest: Manifest) -> bool:
-        return False
 
     def load_line(self, folder: str, _manifest: Manifest) -> str:
         return f"from llama_cpp import Llama; model = Llama({f'{folder}/{FILE}'!r})"

@@ -113,7 +113,7 @@ class HuggingFace:
     """The format of one architecture; see `Format`."""
 
     architecture: Architecture
-    library: str = "transformers"
+    library = "transformers"
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class HuggingFace:
         write_json(folder / "config.json", self.config(learned.manifest) | edges)
 
     def has_head(self, manifest: Manifest) -> bool:
-        """See `Format.has_head`: of a decoder, other heads than of two have one output there, or no bias."""
+        """Whether W_y has a place there: of a decoder, heads of other tasks have one output, or no bias."""
         return manifest.objective.kind in self.architecture.heads
 
     def load_line(self, folder: str, manifest: Manifest) -> str:

@@ -67,9 +67,6 @@ class Format(Protocol):
     def write(self, folder: Path, learned: Learned) -> None:
         """Write everything but the card into ``folder``, which is there and empty."""
 
-    def has_head(self, manifest: Manifest) -> bool:
-        """Whether W_y has a place in its model file."""
-
     def load_line(self, folder: str, manifest: Manifest) -> str:
         """Python in one line that loads the folder at this path."""
 
