@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.learning.inner import build_inner, move_moments, renew_scales
+from dupt_swarm.learning.inner.muon import parts_of
 from dupt_swarm.learning.inner.offloading import Offloaded
 from dupt_swarm.learning.inner.unigrams import Unigrams
 from dupt_swarm.learning.strategies.flat import Snapshot, clip_gradients, move, move_to, unflatten
@@ -29,18 +30,17 @@ class DiLoCo:
         offload: bool = False,
     ) -> None:
         """Make the inner optimizer; see `build_strategy`."""
-        self._parameters = parameters
-        self._matrices = None if matrices is None else list(matrices)
-        self._config, self._unigrams, self._offload = manifest.inner, unigrams, offload
+        self._parameters, self._clip_norm = parameters, manifest.inner.clip_norm
+        self._inner = build_inner(parameters, manifest.inner, matrices, unigrams)
+        self._offloaded = Offloaded(self._inner) if offload else None
         self._anchor, self._home = anchor, parameters[0].device
         self._mark, self._marked, self._averaged = Snapshot(parameters), False, False
-        self._build()
         unflatten(anchor, parameters)
 
     def inner_step(self, tokens: int, learning_rate: float) -> None:
         """See `Strategy`. The step size does not depend on the number of tokens."""
         del tokens
-        clip_gradients(self._parameters, self._config.clip_norm)
+        clip_gradients(self._parameters, self._clip_norm)
         for group in self._inner.param_groups:
             group["lr"] = learning_rate
         (self._offloaded or self._inner).step()
@@ -64,9 +64,10 @@ class DiLoCo:
         self._move(anchor, torch.lerp(self._anchor, origin, part))
 
     def discard(self) -> None:
-        """See `Strategy`. The inner optimizer is reset too: its moments may not be finite either."""
+        """See `Strategy`. The inner optimizer forgets its moments, which may not be finite either."""
         unflatten(self._anchor, self._parameters)
-        self._build()
+        for part in parts_of(self._inner):
+            part.state.clear()
         self._marked = False
 
     def move_to(self, device: torch.device) -> None:
@@ -83,10 +84,6 @@ class DiLoCo:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         unflatten(state["parameters"], self._parameters)
         (self._offloaded or self._inner).load_state_dict(state["inner"])
-
-    def _build(self) -> None:
-        self._inner = build_inner(self._parameters, self._config, self._matrices, self._unigrams)
-        self._offloaded = Offloaded(self._inner) if self._offload else None
 
     def _move(self, anchor: Tensor, base: Tensor) -> None:
         move(self._parameters, base, anchor)
