@@ -26,7 +26,7 @@ from dupt_swarm.learning.device import choose_device, free_memory
 from dupt_swarm.learning.room import NOTHING, Saving
 from dupt_swarm.learning.transformer import cross_entropy, norms
 from dupt_swarm.learning.transformer.dropout import Dropout
-from dupt_swarm.learning.transformer.feed_forward import FEED_FORWARDS, MLP
+from dupt_swarm.learning.transformer.feed_forward import ACTIVATIONS
 
 AS_IT_SHIPS, AS_WRITTEN = "as it ships", "not compiled"
 NANOGPT = "in nanoGPT's manner"
@@ -41,7 +41,7 @@ ITEMS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     AS_IT_SHIPS: nullcontext,
     AS_WRITTEN: nullcontext,
     "PyTorch's dropout": lambda: patch.object(Dropout, "forward", nn.Dropout.forward),
-    "PyTorch's GELU": lambda: patch.dict(FEED_FORWARDS, gelu=partial(MLP, activation=TANH_GELU)),
+    "PyTorch's GELU": lambda: patch.dict(ACTIVATIONS, gelu=TANH_GELU),
     "cuDNN's attention": lambda: sdpa_kernel(CUDNN_FIRST, set_priority=True),
     "softmax with its maximum first": lambda: inductor.patch(online_softmax=False),
     "small kernels together": lambda: inductor.patch(combo_kernels=True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +18,9 @@ BY_SIGMOID_ON = {"cuda"}  # kinds of devices
 class MLP(nn.Module):
     """activation(x·W_1)·W_2: with ReLU that of Vaswani et al. 2017, section 3.3; with GELU GPT-1's."""
 
-    def __init__(self, config: Model, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, config: Model) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation = ACTIVATIONS[config.feed_forward]
         self.c_fc = nn.Linear(config.width, config.hidden_width, bias=config.biases)
         self.c_proj = nn.Linear(config.hidden_width, config.width, bias=config.biases)
         self.dropout = Dropout(config.dropout)
@@ -64,6 +63,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "swiglu": F.silu,
 }
 FEED_FORWARDS: dict[str, Callable[[Model], nn.Module]] = {
-    **{name: partial(MLP, activation=ACTIVATIONS[name]) for name in ("gelu", "gelu_erf", "relu")},
+    **dict.fromkeys(("gelu", "gelu_erf", "relu"), MLP),
     "swiglu": SwiGLU,
 }
