@@ -13,9 +13,6 @@ from dupt_swarm.errors import ManifestError
 from dupt_swarm.learning.architectures.names import Names
 from dupt_swarm.manifest import Model
 
-HEAD = "multiple_choice_head.summary"
-"""Where the double-heads models keep W_y."""
-
 DECODER: Mapping[str, Any] = {"bidirectional": False, "encoder_layers": 0}
 """Parts of all architectures that are decoders; none has both an encoder and our blocks."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dupt_swarm.errors import ManifestError
-from dupt_swarm.learning.architectures.architecture import DECODER, HEAD, Architecture, Config
+from dupt_swarm.learning.architectures.architecture import DECODER, Architecture, Config
 from dupt_swarm.learning.architectures.names import Names, Row
 from dupt_swarm.manifest import Model
 
@@ -17,7 +17,7 @@ GPT_ROWS = (
     Row("h.*.ln_2", "transformer.h.*.ln_2"),
     Row("h.*.mlp.c_fc", "transformer.h.*.mlp.c_fc", conv1d=True),
     Row("h.*.mlp.c_proj", "transformer.h.*.mlp.c_proj", conv1d=True),
-    Row("head", HEAD),
+    Row("head", "multiple_choice_head.summary"),  # of the double-heads models
 )
 NAMES = Names(
     (
