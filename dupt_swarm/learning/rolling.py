@@ -90,7 +90,8 @@ def evaluate_pieces(
     size = sequences_at_once(batch_size, parameter_count(model), context, device) * context
     text = EncodedText(tokenizer, pieces)
     stride = context if stride is None else stride
-    windows = _windows(text, Sliding(context, stride, tokenizer.begin_of_text))
+    sliding = Sliding(context, stride, tokenizer.begin_of_text)
+    windows = (window for ids, last in text for window in sliding.read(ids, last=last))
 
     def predict(batch: Batch) -> Predicted:
         inputs, targets, predicted = batch
@@ -182,7 +183,8 @@ class EncodedText:
 
     def __iter__(self) -> Iterator[tuple[list[int], bool]]:
         """The tokens of each piece, and whether it ends its document."""
-        for batch in self._together():
+        least = ENCODED_CHARACTERS // ENCODED_PIECES  # for which an empty piece counts
+        for batch in _together(self._pieces, lambda piece: least + len(piece.text), ENCODED_CHARACTERS):
             texts = [piece.text for piece in batch]
             encoded = self._tokenizer.encode_batch(texts, [piece.first for piece in batch])
             self.bytes_read += sum(len(text.encode()) for text in texts)
@@ -191,26 +193,10 @@ class EncodedText:
                 self._begun = not piece.last and (self._begun or bool(ids))
                 yield ids, piece.last
 
-    def _together(self) -> Iterator[list[Piece]]:
-        batch: list[Piece] = []
-        characters = 0
-        for piece in self._pieces:
-            batch.append(piece)
-            characters += len(piece.text)
-            if characters >= ENCODED_CHARACTERS or len(batch) >= ENCODED_PIECES:
-                yield batch
-                batch, characters = [], 0
-        yield batch
-
-
-def _windows(text: Iterable[tuple[list[int], bool]], sliding: Sliding) -> Iterator[Window]:
-    for ids, last in text:
-        yield from sliding.read(ids, last=last)
-
 
 def _batches(windows: Iterable[Window], size: int) -> Iterator[Batch]:
     """Windows of similar lengths together, with at most ``size`` tokens to read, padding included."""
-    for pool in _pools(windows, POOL_BATCHES * size):
+    for pool in _together(windows, lambda window: len(window.tokens) - 1, POOL_BATCHES * size):
         pool.sort(key=lambda window: len(window.tokens), reverse=True)
         start = 0
         while start < len(pool):
@@ -220,16 +206,17 @@ def _batches(windows: Iterable[Window], size: int) -> Iterator[Batch]:
             start = end
 
 
-def _pools(windows: Iterable[Window], size: int) -> Iterator[list[Window]]:
-    pool: list[Window] = []
-    tokens = 0
-    for window in windows:
-        pool.append(window)
-        tokens += len(window.tokens) - 1
-        if tokens >= size:
-            yield pool
-            pool, tokens = [], 0
-    yield pool
+def _together(items: Iterable[Item], size_of: Callable[[Item], int], enough: int) -> Iterator[list[Item]]:
+    """As many in a list as are ``enough`` by their sizes; the last ones may be fewer, or none."""
+    some: list[Item] = []
+    size = 0
+    for item in items:
+        some.append(item)
+        size += size_of(item)
+        if size >= enough:
+            yield some
+            some, size = [], 0
+    yield some
 
 
 def _padded(windows: Sequence[Window]) -> Batch:
