@@ -89,9 +89,6 @@ class Workers:
         numel = sum(parameter.numel() for parameter in self._parameters)
         threads = max(1, usable_cores() // max(1, len(devices)))
         self._all = [_Worker(numel, device, devices[0]) for device in devices[1:]]
-        if manifest is None:
-            assert not self._all
-            return
         try:
             for worker in self._all:
                 worker.begin(manifest, threads, compiled, gpu_memory, checkpointing)
