@@ -14,7 +14,6 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Outdated
 from dupt_swarm.network.members.gossip import Gossip
 from dupt_swarm.network.members.records import Records
-from dupt_swarm.network.members.standing import Standing
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.limits import Admission
 from dupt_swarm.network.task_group import wait_at_most
@@ -159,22 +158,9 @@ class Membership:
         self.view = View(get_dht_time(), alive, dict(self.records.refused), self.electorate.members)
         return self.view
 
-    def standing(self, peer_id: str) -> Standing:
-        """What is known of a peer; of a stranger nothing bad is."""
-        known = self.records.of(peer_id)
-        record = self._record if peer_id == self.peer_id else self.view.record(peer_id)
-        return Standing(
-            decides=peer_id in self.electorate,
-            comes=self.attendance.expects(peer_id),
-            exposed=peer_id in self.exposed,
-            admitted=known is None or not self._admission.objection(peer_id),
-            lives=known is None or not self._is_gone(peer_id, known.record),
-            callable=record is None or record.reach != "client",
-        )
-
     def here(self, state: str) -> frozenset[str]:
         """Ids of the other oracles that work on the round after ``state``, and are waited for."""
-        return frozenset(peer for peer in self.present(state) if self.standing(peer).awaited)
+        return frozenset(filter(self.attendance.expects, self.present(state)))
 
     def present(self, state: str) -> frozenset[str]:
         """Ids of the other oracles at work at ``state``."""
@@ -192,17 +178,23 @@ class Membership:
             for peer in self.view.stragglers(record.swarm_tokens, [self.peer_id])
             if peer.record.round >= record.round - COMING_ROUNDS
         ]
-        return frozenset(peer for peer in behind if self.standing(peer).awaited)
+        return frozenset(filter(self.attendance.expects, behind)).difference(self.exposed)
 
     @property
     def gone(self) -> frozenset[str]:
-        """Ids of the electorate that are no more, or are admitted no more."""
-        return frozenset(peer for peer in self.electorate.members if not self.standing(peer).counted)
+        """Ids of the electorate that are no more, or are admitted no more: they left without a word."""
+        known = filter(None, map(self.records.of, self.electorate.members))
+        return frozenset(
+            each.peer_id
+            for each in known
+            if self._admission.objection(each.peer_id) or self._is_gone(each.peer_id, each.record)
+        )
 
     @property
     def unable(self) -> frozenset[str]:
-        """Ids of the electorate that cannot be called, or that nobody should ask."""
-        return frozenset(peer for peer in self.electorate.members if not self.standing(peer).coordinates)
+        """Ids of the electorate that cannot be called, as far as they tell, or that nobody should ask."""
+        members = self.electorate.members
+        return frozenset(peer for peer in members if peer in self.exposed or self._is_client(peer))
 
     @property
     def voters(self) -> frozenset[str]:
@@ -243,8 +235,9 @@ class Membership:
             self._p2p.refused["contradiction"] += 1
 
     def admits(self, peer_id: str) -> bool:
-        """Whether what this peer says of a round is listened to."""
-        return self.standing(peer_id).eligible
+        """Whether what this peer says of a round is listened to, and what it brings may count."""
+        known = peer_id in self.electorate or self.attendance.expects(peer_id)
+        return known and peer_id not in self.exposed
 
     async def holders(self, digest: str, otherwise: Sequence[str] = ()) -> Sequence[str]:
         """The peers that hold state ``digest`` now; ``otherwise`` if neither records nor peers know."""
@@ -268,6 +261,10 @@ class Membership:
     def _is_gone(self, peer_id: str, record: PeerRecord) -> bool:
         """Whether it says that it goes, or nobody listens where it was."""
         return record.state == "stopping" or self._dead.applies(peer_id, record.time)
+
+    def _is_client(self, peer_id: str) -> bool:
+        record = self._record if peer_id == self.peer_id else self.view.record(peer_id)
+        return record is not None and record.reach == "client"
 
     def _is_believed(self, peer: Peer) -> bool:
         return peer.peer_id == self.peer_id or not self._distrust.applies(peer.peer_id, _claim_of(peer))

@@ -196,3 +196,40 @@ async def test_where_nobody_decides_yet_all_are_newcomers(member_of, make_peer) 
         miss(member, NEWCOMER, TOLERATED)
         assert member.here(STATE) == {"one"}
         assert (member.voters, member.gone, member.unable) == (frozenset(),) * 3
+
+
+# What is wrong with a peer, and whether it is awaited, heard, gone, unable to coordinate.
+KNOWN = [
+    ({}, (True, True, False, False)),
+    ({"absent"}, (False, True, False, False)),
+    ({"client"}, (True, True, False, True)),
+    ({"exposed"}, (False, False, False, True)),
+    ({"dead"}, (True, True, True, False)),
+    ({"stranger"}, (True, True, False, False)),
+    ({"stranger", "absent"}, (False, False, False, False)),
+    ({"stranger", "exposed"}, (False, False, False, False)),
+    ({"stranger", "client"}, (True, True, False, False)),
+    ({"stranger", "dead"}, (True, True, False, False)),
+]
+
+
+async def test_what_comes_of_what_is_known_of_a_peer(member_of, make_manifest, identities, make_peer) -> None:
+    """Whoever is exposed or stays away is not waited for, nor on its way here; members can be gone."""
+    key = load_identity(identities[1])
+    peer = id_of(key)
+    for known, expected in KNOWN:
+        async with member_of([] if "stranger" in known else [peer]) as member:
+            reach = "client" if "client" in known else "direct"
+            member.records.take([signed_record(make_manifest(), key, swarm_tokens=1000)])
+            if "dead" in known:
+                member.bury((peer,))
+            if "exposed" in known:
+                member.expose(peer)
+            if "absent" in known:
+                miss(member, peer, TOLERATED)
+            see(member, make_peer(peer, reach=reach, round=10, swarm_tokens=1000, state_digest=STATE))
+            told = member.here(STATE), member.gone, member.unable
+            here, gone, unable = (peer in each for each in told)
+            assert (here, member.admits(peer), gone, unable) == expected, known
+            see(member, make_peer(peer, round=9, swarm_tokens=900, state_digest=BEFORE))
+            assert (peer in member.coming) is here, known
