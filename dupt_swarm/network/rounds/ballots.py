@@ -174,6 +174,11 @@ class Ballots:
         return self._pledged.leave is not None
 
     @property
+    def last_word(self) -> Report:
+        """That, once it is said."""
+        return self._leaves[self.me]
+
+    @property
     def decides(self) -> bool:
         """Whether our word counts."""
         return self.me in self.electorate and not self.left
@@ -209,7 +214,7 @@ class Ballots:
     def report(self) -> Report:
         """What to tell the coordinator now."""
         if self.left:
-            return replace(self._leaves[self.me], held=self.stock.told)
+            return replace(self.last_word, held=self.stock.told)
         here = self.here
         return Report(
             self._promise(),

@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from dupt_swarm.network.rounds.ballots import Attempt
-from dupt_swarm.network.rounds.reports import Answer, Pace, Report
-from dupt_swarm.network.rounds.stock import Stock
-from dupt_swarm.network.rounds.voice import Voice
+from dupt_swarm.network.rounds.ballots import Attempt, Ballots
+from dupt_swarm.network.rounds.reports import Answer, Report
 from dupt_swarm.replica.draw import drawn
-from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Acceptance, Choice, Link, Proposal, brought_by
 
 
@@ -32,21 +29,17 @@ class Remnant:
     """One member's part in going on with whoever is there.
 
     Attributes:
-        leave: our last word on the state; it brings our contribution.
         stock: the contributions of this round.
         here: the present attempt.
         link: what was decided, once we know it.
     """
 
-    def __init__(
-        self, voice: Voice, leave: Report, electorate: Electorate, pace: Pace, stock: Stock, now: float
-    ) -> None:
-        """Begin, having said our last word: ``leave``, which brings our contribution."""
-        self.leave = leave
-        self.me, self.state = voice.me, leave.promise.state
-        self.electorate, self.pace, self.stock = electorate, pace, stock
+    def __init__(self, ballots: Ballots, now: float) -> None:
+        """Begin, having said our last word in these ``ballots``: it brings our contribution."""
+        self._ballots = ballots
+        self.me, self.state = ballots.me, ballots.state
+        self.electorate, self.pace, self.stock = ballots.electorate, ballots.pace, ballots.stock
         self.link: Link | None = None
-        self._voice = voice
         self._unfit: set[str] = set()
         self._refused: set[str] = set()  # choices, by their ids
         self.here = _Attempt(0, now, now, coordinator=self.me)
@@ -56,9 +49,8 @@ class Remnant:
         """The coordinator of now, as far as we see."""
         return self.here.coordinator
 
-    def bring(self, leave: Report, now: float) -> None:
+    def bring(self, now: float) -> None:
         """Another contribution of ours takes the place of one that was rejected."""
-        self.leave = leave
         self._unfit.clear()
         self._turn_to(self.me, now)
 
@@ -72,7 +64,7 @@ class Remnant:
         """What to tell the coordinator now."""
         here = self.here
         return replace(
-            self.leave,
+            self._ballots.last_word,
             held=self.stock.told,
             acceptance=here.acceptance,
             refuses=here.proposed is not None and here.proposed.id in self._refused,
@@ -98,17 +90,17 @@ class Remnant:
 
     def answer(self) -> Answer:
         """What to answer to whoever asks."""
-        here = self.here
+        here, leave = self.here, self._ballots.last_word
         mine = self.coordinator == self.me
         return Answer(
-            here.number if mine else self.leave.promise.ballot,
+            here.number if mine else leave.promise.ballot,
             weak=True,
             roll=here.come if mine else (),
             closed=mine and here.closed is not None,
             held=self.stock.told,
             proposal=here.proposal,
             link=self.link,
-            leaves=(self.leave,),
+            leaves=(leave,),
         )
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:
@@ -156,7 +148,7 @@ class Remnant:
             self._refused.add(choice.id)
             return
         word = Acceptance(self.me, self.state, here.proposal.ballot, choice.id, after, dropped, weak=True)
-        here.acceptance = here.acceptances[self.me] = self._voice.signed(word)
+        here.acceptance = here.acceptances[self.me] = self._ballots.voice.signed(word)
 
     def consider(self, now: float, there: Collection[str] = ()) -> None:
         """Do what is due; ``there`` are the ids of the others that are seen to be at this state."""
@@ -178,7 +170,7 @@ class Remnant:
 
     def _coordinate(self, now: float, awaited: set[str]) -> None:
         here = self.here
-        here.comers[self.me] = self.leave.promise
+        here.comers[self.me] = self._ballots.last_word.promise
         patient = now - here.entered < self.pace.gather
         if here.closed is None and (here.comers.keys() >= awaited or not patient):
             here.closed, here.roll, here.called = now, tuple(here.comers.values()), here.number
@@ -198,7 +190,7 @@ class Remnant:
             if choice.id in self._refused:
                 return  # until somebody brings something else
             word = Proposal(self.me, self.state, here.number, choice, tuple(here.comers.values()))
-            here.proposal, here.proposed_at = self._voice.signed(word), now
+            here.proposal, here.proposed_at = self._ballots.voice.signed(word), now
 
     def _decide(self, now: float) -> None:
         """Make the link when all have accepted or refused what we propose, or time is up."""

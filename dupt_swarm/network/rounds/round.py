@@ -111,7 +111,7 @@ class Round:
         if self.ballots.left:
             self.ballots.leave(bringing=True)
         if self.remnant is not None:
-            self.remnant.bring(self.ballots.report(), now)
+            self.remnant.bring(now)
 
     def retract(self) -> None:
         """What we have brought is not brought any more, until there is another contribution of ours."""
@@ -184,6 +184,4 @@ class Round:
         ballots.consider(now, {*here, *coming}, {*gone, *unable})
         if ballots.link is None and ballots.brought is not None and ballots.is_hopeless(gone):
             ballots.leave(bringing=True)
-            self.remnant = Remnant(
-                ballots.voice, ballots.report(), ballots.electorate, ballots.pace, ballots.stock, now
-            )
+            self.remnant = Remnant(ballots, now)

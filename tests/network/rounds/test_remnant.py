@@ -28,7 +28,7 @@ def remnants() -> tuple[Remnant, Remnant]:
 
 def words(first: Remnant, other: Remnant) -> tuple[Promise, ...]:
     """The last words of both, which bring something."""
-    return first.leave.promise, other.leave.promise
+    return first.report().promise, other.report().promise
 
 
 def proposed(first: Remnant, other: Remnant, chosen: Choice = BOTH) -> Proposal:
@@ -101,7 +101,7 @@ def test_whose_signatures_count() -> None:
     assert first.to_judge == BOTH
     first.judge(BOTH, after(BOTH))
     said = Acceptance(other.me, STATE, 0, BOTH.id, after(BOTH), weak=True)
-    late = replace(other.leave.promise, maker="x", brought=brought("x"))
+    late = replace(other.report().promise, maker="x", brought=brought("x"))
     for report in (
         replace(other.report(), acceptance=replace(said, weak=False)),
         replace(other.report(), acceptance=replace(said, choice="1" * 64)),
