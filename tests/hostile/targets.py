@@ -434,7 +434,7 @@ def _go_on(round: Round) -> None:
             round.judge(round.to_judge, AFTER)
         round.consider(now, everybody - {round.ballots.me})
         ReportMessage.read(ReportMessage.of(round.report()).pack()).report(Words(SWARM), round.ballots.me)
-        AnswerMessage.read(AnswerMessage.of(round.part.answer()).pack()).answer(Words(SWARM), STATE)
+        AnswerMessage.read(AnswerMessage.of(round.answer()).pack()).answer(Words(SWARM), STATE)
 
 
 def _tree(message: Message) -> Any:

@@ -345,7 +345,7 @@ def assert_goes_on(round: Round) -> None:
             round.hold(each.digest)
         round.consider(now, others)
         ReportMessage.read(ReportMessage.of(round.report()).pack())
-        AnswerMessage.read(AnswerMessage.of(round.part.answer()).pack())
+        AnswerMessage.read(AnswerMessage.of(round.answer()).pack())
 
 
 def coordinating() -> Round:
@@ -437,4 +437,4 @@ def test_an_acceptance_that_nobody_can_show() -> None:
     found, liar = round_of(coordinator), next(each for each in MEMBERS if each != coordinator)
     forged = Accepted(0, Choice((Brought(liar, OTHER, 10),)).id, AFTER)
     found.note(Report(Promise(liar, STATE, 0, accepted=forged)), 0.0)
-    assert liar not in {each.maker for each in found.part.answer().roll}
+    assert liar not in {each.maker for each in found.answer().roll}

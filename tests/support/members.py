@@ -61,8 +61,8 @@ class Members:
             for name in names:
                 peer = self.rounds[name].coordinator
                 if peer and peer in names:
-                    answer = self.rounds[peer].note(self.rounds[name].report(), self.now)
-                    self.rounds[name].hear(peer, answer, self.now)
+                    self.rounds[peer].note(self.rounds[name].report(), self.now)
+                    self.rounds[name].hear(peer, self.rounds[peer].answer(), self.now)
 
     def _act(self, name: str, there: set[str], holds: Callable[[str, Brought], bool]) -> None:
         round = self.rounds[name]

@@ -183,7 +183,8 @@ class SimPeer:
         self.seen[promise.maker] = (self.network.now, promise.state)
         if promise.state != self.chain.head:
             return self.chain.since([promise.state])
-        return self.round.note(report, self.network.now)
+        self.round.note(report, self.network.now)
+        return self.round.answer()
 
     def _begin(self) -> None:
         """At another state: a new contribution, and new ballots."""

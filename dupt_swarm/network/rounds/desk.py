@@ -56,22 +56,17 @@ class Desk:
             async with asyncio.timeout(ANSWER_SECONDS):
                 while self._is_old(self._told.get(caller), began):
                     await self.change(HELD_SECONDS)
-        answer = self.now
+        answer = self.round.answer()
         if self.round.ballots.stock.has_place_for(caller, self._told):
             self._told[caller] = answer
         return AnswerMessage.of(answer)
-
-    @property
-    def now(self) -> Answer:
-        """What there is to answer."""
-        return self.round.part.answer()
 
     def _is_old(self, told: Answer | None, began: float) -> bool:
         """Whether there is nothing to say that was not told; of what comes here, not at once."""
         if told is None:
             return False
-        soon = time.monotonic() < began + HELD_SECONDS
-        return (replace(self.now, held=told.held) if soon else self.now) == told
+        now, soon = self.round.answer(), time.monotonic() < began + HELD_SECONDS
+        return (replace(now, held=told.held) if soon else now) == told
 
     def note(self, words: Iterable[Word]) -> None:
         """Note what was said, by whomever.

@@ -148,11 +148,14 @@ class Round:
         """What to tell the coordinator now."""
         return self.part.report()
 
-    def note(self, report: Report, now: float) -> Answer:
-        """What a member has told us, and what to answer."""
+    def note(self, report: Report, now: float) -> None:
+        """What a member has told us."""
         self.ballots.note(report, now)
         if self.remnant is not None:
             self.remnant.note(report)
+
+    def answer(self) -> Answer:
+        """What to answer to whoever asks."""
         return self.part.answer()
 
     def hear(self, peer: str, answer: Answer, now: float) -> None:

@@ -142,7 +142,10 @@ class Session:
                 fetching = work.create_task(self._exchange.run(self))
                 judging = work.create_task(self._judge_forever())
                 while (link := self.round.link) is None:
+                    before = self.round.answer()
                     self._consider()
+                    if self.round.answer() != before:
+                        self.desk.tell()
                     await self.change(TICK_SECONDS)
                 reporting.cancel()
                 judging.cancel()
@@ -219,10 +222,10 @@ class Session:
         self.desk.tell()
 
     def _consider(self) -> None:
-        """Do what is due, and wake all who wait if there is something new to answer."""
+        """Do what is due."""
         others, state = self._others, self.state
         self._look_for_rejection()
-        before, here = self.desk.now, others.here(state)
+        here = others.here(state)
         self.companions |= {*others.present(state)}
         gone = self._refusing.union(others.gone)
         self.round.consider(time.monotonic(), here, others.coming, gone, others.unable)
@@ -230,8 +233,6 @@ class Session:
         if not self._called and (roll := self.round.roll) is not None:
             self._called = True
             self.on_roll(roll)
-        if self.desk.now != before:
-            self.desk.tell()
 
     def _look_for_rejection(self) -> None:
         """What we have refused may be decided all the same, as long as its ballot lasts."""

@@ -98,7 +98,7 @@ async def test_a_report_that_says_too_much_is_refused() -> None:
     report = members.rounds[other].report()
     assert report.promise.brought is not None
     said = replace(report, promise=replace(report.promise, brought=brought(other, 11)))
-    before = here.now
+    before = here.round.answer()
     with pytest.raises(CallError) as caught:
         await here.answer(other, cast(Any, SimpleNamespace(report=lambda *_: said)))
-    assert caught.value.refusal is Refusal.MALFORMED and here.now == before
+    assert caught.value.refusal is Refusal.MALFORMED and here.round.answer() == before

@@ -56,7 +56,9 @@ class Talking:
         if not round.coordinator:
             return
         report = ReportMessage.read(ReportMessage.of(round.report()).pack())
-        said = self.rounds[round.coordinator].note(report.report(Words(SWARM), peer), now)
+        coordinating = self.rounds[round.coordinator]
+        coordinating.note(report.report(Words(SWARM), peer), now)
+        said = coordinating.answer()
         answer = AnswerMessage.read(AnswerMessage.of(said).pack())
         assert answer.answer(Words(SWARM), STATE) == said
         round.hear(round.coordinator, answer.answer(Words(SWARM), STATE), now)

@@ -301,7 +301,7 @@ def test_a_proposal_of_an_earlier_ballot_is_not_taken() -> None:
     first, second = members.coordinator(0), members.coordinator(1)
     member = next(name for name in "abcde" if name not in (first, second))
     members.talk(without(member))
-    proposal = members.rounds[first].part.answer().proposal
+    proposal = members.rounds[first].answer().proposal
     assert proposal is not None and proposal.ballot == 0
     ballots = members.rounds[member].ballots
     ballots.give_up(members.now)

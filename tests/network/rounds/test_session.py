@@ -49,7 +49,7 @@ def refusing(judging: Callable[[Session], None]) -> Session:
         judging(session)
         raise ValueError("none is sound")
 
-    desk: Any = SimpleNamespace(round=Insisting(), now=None, tell=int, change=lambda _: asyncio.sleep(0))
+    desk: Any = SimpleNamespace(round=Insisting(), tell=int, change=lambda _: asyncio.sleep(0))
     others: Any = SimpleNamespace(here=lambda _: (), present=lambda _: (), coming=(), gone=(), unable=())
     nothing: Any = SimpleNamespace(digest="", average=average)
     session = Session(desk, nothing, others, nothing, lambda _: nothing, nothing)
