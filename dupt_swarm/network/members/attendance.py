@@ -10,8 +10,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from hivemind.utils import get_dht_time
-
 # So many rounds in a row is a newcomer waited for in vain; longer whoever was in a group with us before.
 TOLERATED, TOLERATED_OF_MATES = 3, 8
 # Newcomers are cheap to invent: so many rounds in a row may all of them together spoil.
@@ -96,26 +94,6 @@ def _put(kept: OrderedDict[str, int], peer: str, value: int) -> None:
     kept.move_to_end(peer)
     if len(kept) > KEPT_MAX:
         kept.popitem(last=False)
-
-
-class Outdated:
-    """Knows since when records of some peers are outdated: these were seen to be elsewhere, or dead."""
-
-    def __init__(self, record_seconds: float) -> None:
-        """Records live for ``record_seconds``."""
-        self._record_seconds = record_seconds
-        self._since: dict[str, float] = {}
-
-    def note(self, peer_ids: tuple[str, ...]) -> None:
-        """The present records of these are."""
-        now = get_dht_time()
-        # Clocks may differ by as much as a record lives.
-        kept = {peer: at for peer, at in self._since.items() if now - at < 2 * self._record_seconds}
-        self._since = kept | dict.fromkeys(peer_ids, now)
-
-    def applies(self, peer_id: str, time: float) -> bool:
-        """Whether the record of ``peer_id`` of that ``time`` is."""
-        return time <= self._since.get(peer_id, 0.0)
 
 
 Claim = tuple[str, int]  # digest and tokens of a state that a peer says it holds

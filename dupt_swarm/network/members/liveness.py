@@ -50,7 +50,7 @@ class FailureDetector:
     async def _bury_if_dead(self, peer: Peer) -> None:
         if await self._refuses(peer):
             # At once: while others are waited for, it may be back, and have published a newer record.
-            self._member.bury((peer.peer_id,))
+            self._member.bury(peer.peer_id)
 
     async def _refuses(self, peer: Peer) -> bool:
         """Whether nobody listens at any address of ``peer`` that may be dialled now.

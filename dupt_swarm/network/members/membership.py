@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hivemind.utils import get_dht_time
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust, Outdated
+from dupt_swarm.network.members.attendance import Attendance, Claim, Distrust
 from dupt_swarm.network.members.gossip import Gossip
 from dupt_swarm.network.members.records import Records
 from dupt_swarm.network.p2p.guard import GuardedP2P
@@ -73,7 +73,7 @@ class Membership:
             trusted=lambda: self._trusted,
             on_change=self._heard.set,
         )
-        self._dead = Outdated(manifest.limits.record_seconds)
+        self._buried: dict[str, float] = {}  # when nobody listened any more where they were
         self.living: tuple[Peer, ...] = ()
         self._distrust = Distrust()
         self._may_ask = 0.0  # at this time of the event loop
@@ -86,9 +86,12 @@ class Membership:
         if now:
             self._changed.set()
 
-    def bury(self, peer_ids: tuple[str, ...]) -> None:
-        """Nobody listens where these peers were: they are not there until they publish a newer record."""
-        self._dead.note(peer_ids)
+    def bury(self, peer_id: str) -> None:
+        """Nobody listens where this peer was: it is not there until it publishes a newer record."""
+        now = get_dht_time()
+        # Clocks may differ by as much as a record lives.
+        oldest = now - 2 * self._manifest.limits.record_seconds
+        self._buried = {peer: at for peer, at in self._buried.items() if at > oldest} | {peer_id: now}
 
     def distrust(self, view: View, claim: Claim) -> None:
         """The state is another than those say who claimed in ``view`` to hold it.
@@ -260,7 +263,7 @@ class Membership:
 
     def _is_gone(self, peer_id: str, record: PeerRecord) -> bool:
         """Whether it says that it goes, or nobody listens where it was."""
-        return record.state == "stopping" or self._dead.applies(peer_id, record.time)
+        return record.state == "stopping" or record.time <= self._buried.get(peer_id, 0.0)
 
     def _is_client(self, peer_id: str) -> bool:
         record = self._record if peer_id == self.peer_id else self.view.record(peer_id)

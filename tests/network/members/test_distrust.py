@@ -1,14 +1,12 @@
-"""Whose claims of a state are believed, and whose records are of no use any more."""
+"""Whose claims of a state are believed."""
 
 import pytest
 
-from dupt_swarm.network.members import attendance
 from dupt_swarm.network.members.attendance import (
     CLAIMS_MAX,
     DOUBT_SECONDS,
     LONGEST_DOUBT_SECONDS,
     Distrust,
-    Outdated,
 )
 from tests.support.clock import Clock
 
@@ -63,19 +61,3 @@ def test_old_failures_are_forgotten(distrust, clock) -> None:
     clock.now += 1e6
     distrust.failed("p", FIRST)
     assert len(distrust._doubts) == 1
-
-
-def test_which_records_are_outdated(monkeypatch) -> None:
-    """Of whom nobody was found, until there is a newer one; forgotten when no older one can live."""
-    now = [100.0]
-    monkeypatch.setattr(attendance, "get_dht_time", lambda: now[0])
-    outdated = Outdated(record_seconds=10.0)
-    outdated.note(("a",))
-    assert [outdated.applies("a", time) for time in (99.0, 100.0, 100.1)] == [True, True, False]
-    assert not outdated.applies("b", 100.0)
-    now[0] += 19.0  # clocks may differ by as much as a record lives
-    outdated.note(("b",))
-    assert outdated.applies("a", 100.0)
-    now[0] += 1.0
-    outdated.note(())
-    assert set(outdated._since) == {"b"}

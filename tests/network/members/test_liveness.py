@@ -22,8 +22,8 @@ class Member:
         self.peer_id = peer_id
         self.suspected: list[str] = []
 
-    def bury(self, peer_ids: tuple[str, ...]) -> None:
-        self.suspected += peer_ids
+    def bury(self, peer_id: str) -> None:
+        self.suspected.append(peer_id)
 
 
 class Outcomes:

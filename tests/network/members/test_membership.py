@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dupt_swarm.network.members import membership
 from dupt_swarm.network.members.attendance import TOLERATED, TOLERATED_OF_MATES
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import COMING_ROUNDS, Membership
@@ -140,7 +141,8 @@ async def test_which_peers_are_gone_and_which_cannot_be_called(
         for key, seconds, state in zip(keys, (5, 5, 5), ("stopping", "training", "stopping"), strict=True):
             member.records.take([signed_record(manifest, key, seconds, state=state)])
         assert member.gone == {stopping}
-        member.bury((dead, stranger))
+        member.bury(dead)
+        member.bury(stranger)
         assert member.gone == {stopping, dead}
         assert [peer.peer_id for peer in member.look().peers] == []
         member.records.take([signed_record(manifest, keys[1], 10)])
@@ -149,6 +151,26 @@ async def test_which_peers_are_gone_and_which_cannot_be_called(
         assert member.unable == {dead}
         member.update(RecordUpdate(reach="client"))
         assert member.unable == {dead, member.peer_id}
+
+
+async def test_which_records_are_outdated(member_of, make_peer, monkeypatch) -> None:
+    """Of whom nobody was found, until there is a newer one; forgotten when no older one can live."""
+    now = [1000.0]
+    async with member_of([]) as member:
+        monkeypatch.setattr(membership, "get_dht_time", lambda: now[0])
+
+        def is_gone(peer: str, time: float) -> bool:
+            return member._is_gone(peer, make_peer(peer, time=time).record)
+
+        member.bury("a")
+        assert [is_gone("a", time) for time in (999.0, 1000.0, 1000.1)] == [True, True, False]
+        assert not is_gone("b", 1000.0)
+        now[0] += 2 * member._manifest.limits.record_seconds - 1.0
+        member.bury("b")
+        assert is_gone("a", 1000.0)
+        now[0] += 1.0
+        member.bury("c")
+        assert {*member._buried} == {"b", "c"}
 
 
 async def test_whom_the_view_has(member_of, make_manifest, identities) -> None:
@@ -222,7 +244,7 @@ async def test_what_comes_of_what_is_known_of_a_peer(member_of, make_manifest, i
             reach = "client" if "client" in known else "direct"
             member.records.take([signed_record(make_manifest(), key, swarm_tokens=1000)])
             if "dead" in known:
-                member.bury((peer,))
+                member.bury(peer)
             if "exposed" in known:
                 member.expose(peer)
             if "absent" in known:
