@@ -11,7 +11,6 @@ from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state, newest_attestation
 from dupt_swarm.network.joining.handshake import get_tokenizer
 from dupt_swarm.network.members.dialling import Neighbours
-from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.liveness import FailureDetector
 from dupt_swarm.network.participant import Participant
@@ -78,7 +77,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     deciding = await _open_deciding(connection, numel, store, offences, history)
     replaying = Replaying(manifest, exchange, log, store.empty, always=settings.role != "oracle")
     neighbours = Neighbours(p2p, connection.dht, settings.initial_peers, connection.book)
-    stack.callback(neighbours.save)
+    stack.callback(connection.book.save)
     node = Participant(
         connection=connection,
         host=host,
@@ -108,7 +107,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         FailureDetector(neighbours.dialler, membership).watch_forever(),
         membership.publish_forever(),
         membership.watch_forever(node.on_view),
-        ask_regularly(membership.gossip.partners, accusing.ask),
+        accusing.ask_forever(membership.gossip.partners),
         accusing.spread_forever(),
         Past(history, membership, exchange, manifest).learn(),
     ):

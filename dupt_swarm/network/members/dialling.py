@@ -236,10 +236,6 @@ class Neighbours:
         """Remember the peers of ``view`` that were met, where they were."""
         self._book.meet(self.dialler.proved(view), self._own_id)
 
-    def save(self) -> None:
-        """Keep what was noted."""
-        self._book.save()
-
     async def keep_forever(self) -> None:
         """Check regularly which peers are missing."""
         while True:

@@ -11,7 +11,7 @@ import asyncio
 import random
 import struct
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -45,7 +45,6 @@ REPLY_BYTES = 1 << 16
 Result = TypeVar("Result")
 
 KNOWN = struct.Struct(f">{NAME_BYTES}sd")  # of a record its owner's short name, and when it expires
-ASK_SECONDS = 4.0
 
 
 @dataclass(frozen=True)
@@ -347,13 +346,3 @@ class Gossip:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         return task
-
-
-async def ask_regularly(
-    partners: Callable[[], Awaitable[Collection[str]]], ask: Callable[[str], Awaitable[None]]
-) -> None:
-    """Every few seconds let ``ask`` ask those that ``partners`` names then; whoever fails does so alone."""
-    while True:
-        await asyncio.sleep(ASK_SECONDS * random.uniform(0.5, 1.5))
-        with suppress(Exception):  # p2pd may be about to be replaced
-            await asyncio.gather(*map(ask, await partners()), return_exceptions=True)

@@ -282,7 +282,7 @@ class Deciding:
         self.rest()
         told = sorted(session.round.ballots.electorate.members - {self._context.me})
         with suppress(TimeoutError, FileError):  # on a full disk it goes without a word
-            message = session.leave()
+            message = ReportMessage.of(session.round.leave())
             async with asyncio.timeout(LEAVE_SECONDS):
                 asking = (self.ask(peer, message) for peer in told)
                 await asyncio.gather(*asking, return_exceptions=True)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -194,7 +194,7 @@ class Offences:
             logger.warning("who has contradicted itself is not kept: %s", error)
 
 
-ANSWER_SECONDS = 5.0
+ASK_SECONDS, ANSWER_SECONDS = 4.0, 5.0
 PROOFS_MAX = 16  # in a message; whoever lacks more is told the rest later
 ASKED_MAX = 16  # at once; each of them asks as many
 MESSAGE_BYTES_MAX = PROOF_BYTES_MAX
@@ -265,6 +265,13 @@ class Accusing:
         mine = self._answer_to(await self._p2p.call(peer_id, Accusing.rpc_proofs, greeting))
         if mine.wanted or mine.proofs:
             self._take((await self._p2p.call(peer_id, Accusing.rpc_proofs, mine)).proofs)
+
+    async def ask_forever(self, partners: Callable[[], Awaitable[Collection[str]]]) -> None:
+        """Every few seconds ask those that ``partners`` names then; whoever fails does so alone."""
+        while True:
+            await asyncio.sleep(ASK_SECONDS * random.uniform(0.5, 1.5))
+            with contextlib.suppress(Exception):  # p2pd may be about to be replaced
+                await asyncio.gather(*map(self.ask, await partners()), return_exceptions=True)
 
     async def spread_forever(self) -> None:
         """Pass on what is new at once: as long as only some leave an offender out, groups fall apart."""

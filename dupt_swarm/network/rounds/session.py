@@ -171,10 +171,6 @@ class Session:
         self.round.follow(link)
         self.desk.tell()
 
-    def leave(self) -> ReportMessage:
-        """Our last word on this state, as a report."""
-        return ReportMessage.of(self.round.leave())
-
     # What an exchange sees; see `Floor`.
 
     @property

@@ -24,7 +24,6 @@ from dupt_swarm.replica.contribution import Claim, Measure, measure
 from dupt_swarm.replica.link import Brought, Choice
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.replay import Measured, average_of_shared, contribution_form
-from dupt_swarm.replica.state import ReplicaState
 
 MEMBERS_AT_ONCE, ANY_AT_ONCE = 3, 2  # strangers may be slow on purpose
 RETRY_SECONDS = 0.25
@@ -149,21 +148,17 @@ class Share:
         """Fetch a contribution unless it is here, and say so."""
         blob = self._shelf.get(brought.digest)
         if blob is None:
+            before = floor.before
             index = await self._blobs.fetch_index(brought.digest, floor.donors(brought))
-            self._form.check(index, claim_of(brought, floor.before))
+            self._form.check(index, Claim(before.round, before.digest, brought.tokens, brought.maker))
 
             async def donors() -> list[str]:
                 return floor.donors(brought)
 
             blob = await self._blobs.fetch(Assembly(index), donors, FETCH_SECONDS)
-            self._shelf.add(floor.before.digest, blob)
+            self._shelf.add(before.digest, blob)
         self._measuring(blob)
         floor.hold([brought.digest])
-
-
-def claim_of(brought: Brought, before: ReplicaState) -> Claim:
-    """What the blob of a contribution that started from ``before`` is said to be."""
-    return Claim(before.round, before.digest, brought.tokens, brought.maker)
 
 
 class _Fetching:

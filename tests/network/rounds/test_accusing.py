@@ -11,11 +11,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.network.host import background
-from dupt_swarm.network.members import gossip
-from dupt_swarm.network.members.gossip import ask_regularly
 from dupt_swarm.network.members.identity import load_identity, short_name
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
+from dupt_swarm.network.rounds import offences as offending
 from dupt_swarm.network.rounds.offences import (
     ASKED_MAX,
     KEPT_MAX,
@@ -112,7 +111,7 @@ async def test_a_peer_that_asks_brings_what_the_other_lacks(stations, manifest, 
 
 async def test_in_the_background(stations, manifest, liars, monkeypatch) -> None:
     """Three nodes that ask one another know the same soon, though one of those asked is gone."""
-    monkeypatch.setattr(gossip, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(offending, "ASK_SECONDS", 0.2)
     async with accusers(stations, manifest, liars) as (first, second, third):
         first.offences.expose([proof_against(manifest, liars, 0)])
         third.offences.expose([proof_against(manifest, liars, 1)])
@@ -122,7 +121,7 @@ async def test_in_the_background(stations, manifest, liars, monkeypatch) -> None
 
         async with AsyncExitStack() as asking:
             for each in (first, third):
-                await asking.enter_async_context(background(ask_regularly(partners, each.accusing.ask)))
+                await asking.enter_async_context(background(each.accusing.ask_forever(partners)))
             while {len(each.exposed) for each in (first, second, third)} != {2}:
                 await asyncio.sleep(0.1)
 
