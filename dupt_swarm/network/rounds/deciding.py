@@ -263,12 +263,8 @@ class Deciding:
         before = session.before
         claim = Claim(before.round, before.digest, tokens, self._context.me)
         session.bring(await self._context.exchange.prepare(contribution, claim))
-        rejected = asyncio.create_task(session.rejected.wait())
-        waiting: list[asyncio.Future[Any]] = [session.ended, rejected]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            rejected.cancel()
+        outcomes: list[asyncio.Future[Any]] = [session.ended, session.rejected]
+        await asyncio.wait(outcomes, return_when=asyncio.FIRST_COMPLETED)
         if session.ended.done():
             return session.ended.result()
         self._wary_until = before.round + WARY_ROUNDS

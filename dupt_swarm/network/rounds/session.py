@@ -91,7 +91,7 @@ class Session:
         before: the state.
         ended: how it was left, once that is known.
         companions: ids of the others that were there.
-        rejected: set once a ballot has failed in which we have refused what was proposed.
+        rejected: done once a ballot has failed in which we have refused what was proposed.
         overflows: whether we have refused it because it leads to no finite state.
         on_roll: hears once with which peers we end the round, as far as is known then.
     """
@@ -116,9 +116,10 @@ class Session:
             accepts: whether one that was computed is to be accepted.
         """
         self.desk, self.round, self.before = desk, desk.round, before
-        self.ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[Ended] = self._loop.create_future()
+        self.rejected: asyncio.Future[None] = self._loop.create_future()
         self.companions: set[str] = set()
-        self.rejected = asyncio.Event()
         self.overflows = False
         self._others, self._exchange, self._begin, self._accepts = others, exchange, begin, accepts
         self._refused_in: int | None = None  # the ballot
@@ -161,7 +162,7 @@ class Session:
 
     def bring(self, brought: Brought) -> None:
         """Our contribution is ready: from now on we wait for others."""
-        self.rejected.clear()
+        self.rejected = self._loop.create_future()
         self._refused_in, self.overflows = None, False
         self.round.bring(brought, time.monotonic())
         self._turn()
@@ -233,8 +234,8 @@ class Session:
     def _look_for_rejection(self) -> None:
         """What we have refused may be decided all the same, as long as its ballot lasts."""
         moved_on = self.round.remnant is not None or self.round.ballots.ballot != self._refused_in
-        if self._refused_in is not None and moved_on and not self.rejected.is_set():
-            self.rejected.set()
+        if self._refused_in is not None and moved_on and not self.rejected.done():
+            self.rejected.set_result(None)
             self.round.retract()
 
     async def _report_forever(self, ask: Ask) -> None:
@@ -295,7 +296,7 @@ class Session:
         while True:
             choice = self.round.to_judge
             # A peer that has refused one looks at the next with new work.
-            if choice is None or self.rejected.is_set():
+            if choice is None or self.rejected.done():
                 await self.change(TICK_SECONDS)
                 continue
             ballots = self.round.ballots

@@ -74,11 +74,11 @@ async def test_after_a_rejection_nothing_is_judged_until_there_is_new_work() -> 
     seen: list[Session] = []
     session = refusing(seen.append)
     await judged(session)
-    assert (len(seen), session.rejected.is_set(), session.round.ballots.brought) == (1, True, None)
+    assert (len(seen), session.rejected.done(), session.round.ballots.brought) == (1, True, None)
     session.bring(NEW)
-    assert not session.rejected.is_set()
+    assert not session.rejected.done()
     await judged(session)
-    assert (len(seen), session.rejected.is_set()) == (2, True)
+    assert (len(seen), session.rejected.done()) == (2, True)
 
 
 async def test_new_work_that_comes_while_the_old_is_refused_stays() -> None:
@@ -90,4 +90,4 @@ async def test_new_work_that_comes_while_the_old_is_refused_stays() -> None:
 
     session = refusing(bring)
     await judged(session)
-    assert (session.rejected.is_set(), session.round.ballots.brought) == (False, NEW)
+    assert (session.rejected.done(), session.round.ballots.brought) == (False, NEW)
