@@ -27,12 +27,9 @@ class Attendance:
     time for collecting it. Both count alike. A peer that was in a round with us is waited for again.
     """
 
-    def __init__(
-        self, refused: Counter[str] | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, refused: Counter[str], clock: Callable[[], float] = time.monotonic) -> None:
         """``refused`` counts under ``absent`` those who were not waited for."""
-        self._refused = refused if refused is not None else Counter()
-        self._clock = clock
+        self._refused, self._clock = refused, clock
         self._missed: OrderedDict[str, int] = OrderedDict()
         self._mates: OrderedDict[str, int] = OrderedDict()
         self._spoilt = 0  # rounds in a row by newcomers

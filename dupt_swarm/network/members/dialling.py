@@ -55,9 +55,6 @@ class _Pauses:
         self._tolerated = tolerated
         self._tries: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._tries)
-
     def over(self, what: str, now: float) -> bool:
         """Whether it may be tried again."""
         return what not in self._tries or self._tries[what][1] <= now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from dupt_swarm.network.rounds.round import Roll
@@ -29,7 +29,7 @@ class Averaged:
     tokens: int
     counted: tuple[str, ...]
     blobs: Mapping[str, Blob]
-    rejected: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str]
 
 
 class Floor(Protocol):

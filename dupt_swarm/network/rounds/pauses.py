@@ -11,9 +11,6 @@ class Pauses:
         self._first, self._longest = first, longest
         self._ends: dict[str, tuple[float, float]] = {}  # when it ends, and how long it is
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
     def has(self, peer_id: str, now: float) -> bool:
         """Whether this peer is not to be asked yet."""
         return self._ends.get(peer_id, (now, 0.0))[0] > now

@@ -1,5 +1,7 @@
 """Whom rounds wait for."""
 
+from collections import Counter
+
 import pytest
 
 from dupt_swarm.network.members import attendance
@@ -21,7 +23,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def book(clock) -> Attendance:
-    return Attendance(clock=clock)
+    return Attendance(Counter(), clock)
 
 
 def hold(book: Attendance, companions: list[str], came: list[str]) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ def test_what_is_only_looked_up_is_not_remembered() -> None:
     """Asking whether addresses may be dialled takes no memory, and no place of those that were."""
     dialler = lonely_dialler(clock=Clock())
     assert all(map(dialler.may, map(public, range(100))))
-    assert len(dialler._addresses) == len(dialler._hosts) == 0
+    assert dialler._addresses._tries == dialler._hosts._tries == {}
 
 
 async def test_many_hosts_are_dialled_a_few_at_a_time(calls) -> None:
@@ -229,9 +229,8 @@ async def test_memory_is_bounded(calls, monkeypatch) -> None:
     dialler = lonely_dialler(map(public, range(100)), Clock())
     await dial_all(dialler, map(public, range(500)))
     assert len(calls) == 500
-    assert all(
-        len(kept) <= 20 for kept in (dialler._addresses, dialler._hosts, dialler._proved, dialler._p2p.unmet)
-    )
+    tries = dialler._addresses._tries, dialler._hosts._tries
+    assert all(len(kept) <= 20 for kept in (*tries, dialler._proved, dialler._p2p.unmet))
 
 
 async def test_proved_addresses(stations, make_peer) -> None:

@@ -772,7 +772,7 @@ async def test_what_is_remembered_of_those_asked_is_bounded(kept, peers_at, cloc
         for number in range(1000):
             following._pauses.note(f"liar{number}", clock.now, useful=False)
             clock.now += 1.0
-        assert len(following._pauses) <= FIRST_SECONDS + LONGEST_SECONDS + 1
+        assert len(following._pauses._ends) <= FIRST_SECONDS + LONGEST_SECONDS + 1
 
 
 def test_when_those_who_decide_may_have_left_our_state() -> None:

@@ -62,7 +62,7 @@ class Alone:
 
     def __init__(self, peer_id: str) -> None:
         self.peer_id, self.is_at_work, self.electorate = peer_id, True, Electorate()
-        self.attendance = Attendance()
+        self.attendance = Attendance(Counter())
         self.view = SimpleNamespace(time=math.inf)
         self.while_looking: Callable[[], None] = lambda: None
 
@@ -267,7 +267,7 @@ async def test_an_overflow_on_the_way_is_a_failed_round(alone) -> None:
 
     async def overflowing(*_: Any) -> Averaged:
         """As with an infinite weight that nobody checked."""
-        return Averaged(round(math.inf), (), {})
+        return Averaged(round(math.inf), (), {}, Counter())
 
     async with alone() as node:
         node.deciding_with.exchange.average = overflowing
@@ -327,7 +327,8 @@ async def test_a_round_whose_link_is_not_of_our_chain(alone) -> None:
         state, session = node.store.current, node.deciding.present
         after, order = replace(state, round=4), EndRound(name_of(state), 1, 10)
         found = link("a", choice("a"), after=after.digest)
-        ended = Ended(found, Computed(after, Averaged(10, ("a",), {"": node.participant.tokenizer})))
+        averaged = Averaged(10, ("a",), {"": node.participant.tokenizer}, Counter())
+        ended = Ended(found, Computed(after, averaged))
         assert session is not None
         node.participant.on_left(session, ended)
         assert (node.store.newer, node.history.chain.links) == (None, [])
@@ -356,7 +357,7 @@ async def test_from_where_less_than_a_quorum_went_on(alone, strategy: str, weak:
         node.history.follow = lambda _: []
         after = replace(state, round=4)
         left = replace(link("a", choice("a", weak=weak), after=after.digest), state=state.digest)
-        averaged = Averaged(10, ("a",), {"": participant.tokenizer})
+        averaged = Averaged(10, ("a",), {"": participant.tokenizer}, Counter())
         participant.on_left(session, Ended(left, Computed(after, averaged)))
         assert node.store.newer is after
         assert found == ([state.digest, after.digest] if kept else [])
