@@ -428,8 +428,8 @@ def _go_on(round: Round) -> None:
     everybody = set(_keys())
     for now in (1.0, 100.0, 200.0):
         round.consider(now, everybody - {round.ballots.me})
-        for each in round.to_fetch:
-            round.hold(each.digest)
+        for each in round.stock.missing:
+            round.stock.held.add(each.digest)
         if round.to_judge is not None:
             round.judge(round.to_judge, AFTER)
         round.consider(now, everybody - {round.ballots.me})

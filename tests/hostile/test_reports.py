@@ -341,8 +341,8 @@ def assert_goes_on(round: Round) -> None:
     """What it says can be told, as it would end its round if that could not be."""
     others = {*MEMBERS} - {round.ballots.me}
     for now in (0.5, 12.0, 40.0, 60.0):
-        for each in round.to_fetch:
-            round.hold(each.digest)
+        for each in round.stock.missing:
+            round.stock.held.add(each.digest)
         round.consider(now, others)
         ReportMessage.read(ReportMessage.of(round.report()).pack())
         AnswerMessage.read(AnswerMessage.of(round.answer()).pack())
@@ -388,19 +388,19 @@ def test_one_that_brings_something_else_each_time() -> None:
     for number in range(4 * BROUGHT_MAX):
         brought = Brought("y" * 46, f"{number:064x}", 10)
         found.note(Report(Promise("y" * 46, STATE, 0, brought)), 0.0)
-        for each in found.to_fetch:
-            found.hold(each.digest)
-    assert len(found.ballots.stock.held) <= OF_ONE_MAX + len(MEMBERS)
+        for each in found.stock.missing:
+            found.stock.held.add(each.digest)
+    assert len(found.stock.held) <= OF_ONE_MAX + len(MEMBERS)
 
 
 def test_what_strangers_bring_hides_nothing_of_the_electorates() -> None:
     """Of more contributions than can be told, those of the electorate are."""
     found = coordinating()
-    found.ballots.stock.learn([Brought(MEMBERS[1], "f" * 64, 10)])
+    found.stock.learn([Brought(MEMBERS[1], "f" * 64, 10)])
     for digest in ("f" * 64, *(f"{number:064x}" for number in range(BROUGHT_MAX))):
-        found.hold(digest)
-    assert "f" * 64 in found.ballots.stock.told
-    assert len(found.ballots.stock.told) == BROUGHT_MAX
+        found.stock.held.add(digest)
+    assert "f" * 64 in found.stock.told
+    assert len(found.stock.told) == BROUGHT_MAX
 
 
 def test_one_that_holds_something_else_each_time() -> None:
@@ -409,7 +409,7 @@ def test_one_that_holds_something_else_each_time() -> None:
     for number in range(16):
         held = frozenset(f"{number * BROUGHT_MAX + each:064x}" for each in range(BROUGHT_MAX))
         found.note(Report(Promise("y" * 46, STATE, 0), held=held), 0.0)
-    assert len(found.ballots.stock.held_by["y" * 46]) <= 2 * BROUGHT_MAX
+    assert len(found.stock.held_by["y" * 46]) <= 2 * BROUGHT_MAX
 
 
 @pytest.mark.parametrize("count", [2, 3])

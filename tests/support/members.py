@@ -67,9 +67,9 @@ class Members:
     def _act(self, name: str, there: set[str], holds: Callable[[str, Brought], bool]) -> None:
         round = self.rounds[name]
         round.consider(self.now, there - {name})
-        for each in round.to_fetch:
+        for each in round.stock.missing:
             if holds(name, each):
-                round.hold(each.digest)
+                round.stock.held.add(each.digest)
         if (choice := round.to_judge) is not None:
             round.judge(choice, after(choice), accepts=name not in self.refusing)
         round.consider(self.now, there - {name})

@@ -220,7 +220,7 @@ class SimPeer:
                 self.mute()  # it alone knows what was decided
             self._follow([round.link])
             return
-        for brought in round.to_fetch:
+        for brought in round.stock.missing:
             self._fetch(brought)
         if round.coordinator:
             self._ask(round.coordinator)
@@ -255,11 +255,12 @@ class SimPeer:
         holders = [
             peer.name
             for peer in network.peers.values()
-            if peer.online and peer is not self and brought.digest in peer.round.ballots.stock.held
+            if peer.online and peer is not self and brought.digest in peer.round.stock.held
         ]
         holders = [peer for peer in holders if network.together(peer, self.name)]
         if holders and network.random.random() < 0.7:
-            network.at(network.now + network.random.uniform(0.1, 1.5), lambda: round.hold(brought.digest))
+            here = network.now + network.random.uniform(0.1, 1.5)
+            network.at(here, lambda: round.stock.held.add(brought.digest))
 
     def _look(self) -> None:
         """What another is at; its links, if it is elsewhere."""

@@ -57,7 +57,7 @@ class Desk:
                 while self._is_old(self._told.get(caller), began):
                     await self.change(HELD_SECONDS)
         answer = self.round.answer()
-        if self.round.ballots.stock.has_place_for(caller, self._told):
+        if self.round.stock.has_place_for(caller, self._told):
             self._told[caller] = answer
         return AnswerMessage.of(answer)
 

@@ -52,12 +52,14 @@ class Round:
     Attributes:
         ballots: our part in them; others may be in them still while we are a remnant.
         remnant: our part in that, once there is one.
+        stock: the contributions of this round.
     """
 
     def __init__(self, ballots: Ballots) -> None:
         """Begin with ``ballots``."""
         self.ballots = ballots
         self.remnant: Remnant | None = None
+        self.stock = ballots.stock
 
     @property
     def part(self) -> Ballots | Remnant:
@@ -79,11 +81,6 @@ class Round:
         """The peer to tell our report; empty while there is nothing to tell."""
         coordinator = self.part.coordinator
         return "" if self._is_idle or coordinator == self.ballots.me else coordinator
-
-    @property
-    def to_fetch(self) -> list[Brought]:
-        """Contributions that others bring, and that are not here yet."""
-        return self.ballots.stock.missing
 
     @property
     def roll(self) -> Roll | None:
@@ -116,10 +113,6 @@ class Round:
     def retract(self) -> None:
         """What we have brought is not brought any more, until there is another contribution of ours."""
         self.ballots.brought = None
-
-    def hold(self, digest: str) -> None:
-        """The contribution with this digest is here."""
-        self.ballots.stock.held.add(digest)
 
     def give_up(self, roll: Roll, now: float) -> None:
         """What this roll bring cannot be had."""

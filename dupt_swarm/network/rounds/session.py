@@ -177,7 +177,7 @@ class Session:
     @property
     def wanted(self) -> Collection[Brought]:
         """See `Floor`."""
-        return self.round.to_fetch
+        return self.round.stock.missing
 
     @property
     def roll(self) -> Roll | None:
@@ -192,15 +192,13 @@ class Session:
     def donors(self, brought: Brought) -> list[str]:
         """See `Floor`."""
         me = self.round.ballots.me
-        return [peer for peer in self.round.ballots.stock.holders(brought) if peer != me]
+        return [peer for peer in self.round.stock.holders(brought) if peer != me]
 
     def hold(self, digests: Collection[str]) -> None:
         """See `Floor`."""
-        if self.round.ballots.stock.held.issuperset(digests):
-            return
-        for digest in digests:
-            self.round.hold(digest)
-        self._turn()
+        if not self.round.stock.held.issuperset(digests):
+            self.round.stock.held.update(digests)
+            self._turn()
 
     def give_up(self, roll: Roll) -> None:
         """See `Floor`."""
@@ -268,7 +266,7 @@ class Session:
     def _would_report(self, coordinator: str, report: Report, began: float) -> bool:
         """Whether what was reported at ``began`` still says all; of what comes here, not at once."""
         now = self.round.report()
-        if self.round.to_fetch and time.monotonic() < began + HELD_SECONDS:
+        if self.round.stock.missing and time.monotonic() < began + HELD_SECONDS:
             now = replace(now, held=report.held)
         return self.round.coordinator == coordinator and now == report
 
@@ -323,7 +321,7 @@ class Session:
 
     async def _computed_by(self, link: Link) -> Computed | None:
         """The state to which ``link`` leads, if it can be computed here in time."""
-        stock, pace = self.round.ballots.stock, self.round.ballots.pace
+        stock, pace = self.round.stock, self.round.ballots.pace
         if not stock.lasting and self.round.ballots.me not in link.choice.makers:
             return None  # what the others have averaged comes to nobody else
         stock.learn(link.choice.brought)

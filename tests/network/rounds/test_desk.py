@@ -41,7 +41,7 @@ async def test_what_comes_here_is_told_together(monkeypatch: pytest.MonkeyPatch,
 
     await answered(other)
     waiting = asyncio.create_task(answered(other))
-    round.hold(said[other].digest)
+    round.stock.held.add(said[other].digest)
     here.tell()
     if not soon:
         await asyncio.wait([waiting], timeout=0.3)

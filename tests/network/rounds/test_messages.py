@@ -48,8 +48,8 @@ class Talking:
         """One tells its coordinator where it stands."""
         round, now = self.rounds[peer], 0.0
         round.consider(now, set(IDS) - {peer})
-        for each in round.to_fetch:
-            round.hold(each.digest)
+        for each in round.stock.missing:
+            round.stock.held.add(each.digest)
         if round.to_judge is not None:
             round.judge(round.to_judge, AFTER)
         round.consider(now, set(IDS) - {peer})

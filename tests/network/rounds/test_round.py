@@ -307,7 +307,7 @@ def test_a_proposal_of_an_earlier_ballot_is_not_taken() -> None:
     ballots.give_up(members.now)
     assert ballots.coordinator == second
     for each in proposal.choice.brought:
-        members.rounds[member].hold(each.digest)
+        members.rounds[member].stock.held.add(each.digest)
     ballots.hear(second, Answer(1, closed=True, proposal=proposal), members.now)
     assert ballots.here.proposed is None and ballots.to_judge is None
 
@@ -566,7 +566,7 @@ def test_what_was_signed_outlives_a_crash() -> None:
     promise = again.report().promise
     assert promise.ballot > kept.ballot - 1 and promise.accepted == kept.accepted is not None
     again.bring(brought("a", 20), 0.0)
-    again.hold(choice.brought[0].digest)
+    again.stock.held.add(choice.brought[0].digest)
     again.consider(0.0, ())
     assert again.to_judge == choice
 

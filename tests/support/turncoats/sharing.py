@@ -70,7 +70,7 @@ async def _report_nothing(real: Attack, deciding: Deciding, peer: str, message: 
 
 
 def _all_of(desk: Desk) -> tuple[str, ...]:
-    stock = desk.round.ballots.stock
+    stock = desk.round.stock
     return tuple(sorted({*stock.held, *(each.digest for each in stock.missing)}))
 
 
