@@ -353,7 +353,7 @@ class Participant:
         self.deciding.rest()
         self.store.replace(state)
         self.memory.name(state)
-        self.connection.membership.reach(state.electorate)
+        self.connection.membership.electorate = state.electorate
         self.serve()
         self._take_part()
         if _is_done(self._counting):

@@ -126,7 +126,7 @@ async def _begin(connection: Connection, order: Join, store: StateStore) -> tupl
     memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
     await asyncio.to_thread(store.keep_in, memory.vectors)
     memory.name(store.current)
-    membership.reach(store.current.electorate)
+    membership.electorate = store.current.electorate
     return memory, word
 
 

@@ -70,7 +70,7 @@ class Oracle:
     async def publish(self) -> None:
         """Where it is, and take part there."""
         state = self.state
-        self.member.reach(state.electorate)
+        self.member.electorate = state.electorate
         self.member.update(
             RecordUpdate(
                 role="oracle",

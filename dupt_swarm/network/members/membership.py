@@ -45,7 +45,7 @@ class Membership:
         gossip: how they spread.
         attendance: which of them come to rounds.
         exposed: ids of those that have signed what contradicts itself, as they were found out.
-        electorate: of the state that this peer is at.
+        electorate: of the state that this peer is at; whoever makes another one current sets it.
     """
 
     def __init__(
@@ -203,10 +203,6 @@ class Membership:
     def voters(self) -> frozenset[str]:
         """Ids of those who decide, or would again after one round that counts."""
         return self.electorate.former
-
-    def reach(self, electorate: Electorate) -> None:
-        """This peer is at another state now, and these decide what follows."""
-        self.electorate = electorate
 
     @property
     def is_at_work(self) -> bool:

@@ -29,7 +29,7 @@ def member_of(stations, make_manifest, identities) -> Callable[..., AbstractAsyn
         manifest = make_manifest()
         async with stations(1, manifest) as [peer]:
             member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-            member.reach(Electorate().after([member.peer_id, *others], weak=True))
+            member.electorate = Electorate().after([member.peer_id, *others], weak=True)
             member.update(
                 RecordUpdate(role="oracle", state="training", round=10, swarm_tokens=1000, state_digest=STATE)
             )
@@ -201,7 +201,7 @@ async def test_former_members_are_voters_still(member_of) -> None:
         electorate = member.electorate
         for number in range(PROBATION_ROUNDS):
             electorate = electorate.after([member.peer_id, *([NEWCOMER] if number else [])])
-        member.reach(electorate)
+        member.electorate = electorate
         assert electorate.members == {member.peer_id}
         assert member.voters == {member.peer_id, "one"}
         member.look()
@@ -212,7 +212,7 @@ async def test_former_members_are_voters_still(member_of) -> None:
 async def test_where_nobody_decides_yet_all_are_newcomers(member_of, make_peer) -> None:
     """Who never comes is then barred, whoever it is."""
     async with member_of(["one"]) as member:
-        member.reach(Electorate())
+        member.electorate = Electorate()
         see(member, make_peer("one", state_digest=STATE), make_peer(NEWCOMER, state_digest=STATE))
         assert member.here(STATE) == {"one", NEWCOMER}
         miss(member, NEWCOMER, TOLERATED)

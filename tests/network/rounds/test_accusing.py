@@ -74,7 +74,7 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
         made = []
         for number, peer in enumerate(peers):
             member = Membership(manifest, peer.p2p, peer.key)
-            member.reach(Electorate().after(voters, weak=True))
+            member.electorate = Electorate().after(voters, weak=True)
             offences = Offences(manifest.swarm_id, member)
             here = (kind if number == count - 1 else Accusing)(peer.p2p, manifest.swarm_id, offences)
             await here.start()
@@ -161,7 +161,7 @@ async def test_strangers_are_not_passed_on(stations, manifest, liars) -> None:
         await second.accusing.ask(first.peer_id)
         assert second.exposed == set()
         assert second.received - before < 200
-        second.member.reach(Electorate().after(liars, weak=True))
+        second.member.electorate = Electorate().after(liars, weak=True)
         await second.accusing.ask(first.peer_id)
         assert second.exposed == first.exposed
 
@@ -217,7 +217,7 @@ async def test_a_peer_that_is_accused_itself(stations, manifest, identities, cap
     """It goes on, and says in its log that others have left it out, and what to do."""
     async with accusers(stations, manifest, [], 1) as (accused,):
         own = {accused.peer_id: load_identity(identities[0])}
-        accused.member.reach(Electorate().after(own, weak=True))
+        accused.member.electorate = Electorate().after(own, weak=True)
         accused.offences.take([proof_against(manifest, own)])
         assert accused.exposed == set()
         assert "others leave it out for good" in caplog.text

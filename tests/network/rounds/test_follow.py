@@ -137,7 +137,7 @@ class Peer:
         """Serve a state, and say that it has it; or that it has what is claimed."""
         if state is not self.store.current:
             self.store.replace(state)
-        self.member.reach(state.electorate)
+        self.member.electorate = state.electorate
         self.exchange.publish(hello(state.digest), [state.blob])
         self.member.update(
             RecordUpdate(

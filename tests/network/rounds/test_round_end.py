@@ -69,10 +69,6 @@ class Alone:
     def update(self, update: RecordUpdate, *, now: bool = False) -> None:
         """See `Membership`."""
 
-    def reach(self, electorate: Electorate) -> None:
-        """See `Membership`."""
-        self.electorate = electorate
-
     async def refresh(self) -> Any:
         """See `Membership`."""
         await asyncio.sleep(0)
