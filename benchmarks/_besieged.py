@@ -129,8 +129,8 @@ class Swarm:
             brought = Brought(str(place), blob.digest, tokens)
             contributions.append(Measured(brought, blob, measure(blob, form)))
         bounded, counted = bounded_of_shared(self.manifest, before, contributions, form)
-        rule = ALL_RULES[self.siege.rule]()
-        return next_state(self.manifest, before, rule.average(bounded), counted.tokens, len(sent))
+        average = ALL_RULES[self.siege.rule](bounded)
+        return next_state(self.manifest, before, average, counted.tokens, len(sent))
 
     def _voted(self, after: ReplicaState) -> bool:
         accepted = self.siege.attackers

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from dupt_swarm.replica.aggregation import Bounded, Rule
-from dupt_swarm.replica.aggregation.rules import RULES
+from dupt_swarm.replica.aggregation import RULES, Bounded, Rule
 from dupt_swarm.replica.aggregation.sums import combine
 
 HOSTILE = 0.45  # the part of the contributions left out at either end; nearly the median
@@ -17,42 +16,32 @@ RADIUS, ITERATIONS = 0.1, 100  # of `center`; τ ÷ the median norm
 _SLICE = 1 << 14  # values of each contribution that are sorted at once, in the processor's cache
 
 
-class CenteredClip:
+def centered_clip(bounded: Bounded) -> Iterator[Tensor]:
     """v ← v + mean of (xᵢ − v)·min(1, τ / |xᵢ − v|), from the mean on, again and again; see `center`.
 
     Each contribution counts once, whatever its weight.
     """
-
-    def average(self, bounded: Bounded) -> Iterator[Tensor]:
-        """See `Rule`."""
-        return bounded.combined(center(bounded.products(), RADIUS * bounded.radius))
+    return bounded.combined(center(bounded.products(), RADIUS * bounded.radius))
 
 
-class TrimmedMean:
+def trimmed_mean(bounded: Bounded) -> Iterator[Tensor]:
     """Of each value the mean of the contributions' without the largest and the smallest ones.
 
     The coordinate-wise trimmed mean (Yin et al. 2018, arXiv 1803.01498). Each contribution counts once,
     whatever its weight.
     """
-
-    def average(self, bounded: Bounded) -> Iterator[Tensor]:
-        """See `Rule`."""
-        cut = int(HOSTILE * bounded.count)
-        kept = slice(cut, bounded.count - cut)
-        for parts in bounded.parts():
-            for part, scale in zip(parts, bounded.scales, strict=True):
-                part *= scale
-            for pieces in zip(*(torch.split(part, _SLICE) for part in parts), strict=True):
-                in_order = _sorted(pieces)[kept]
-                pieces[0].copy_(combine(in_order, [1 / len(in_order)] * len(in_order)))
-            yield parts[0]
+    cut = int(HOSTILE * bounded.count)
+    kept = slice(cut, bounded.count - cut)
+    for parts in bounded.parts():
+        for part, scale in zip(parts, bounded.scales, strict=True):
+            part *= scale
+        for pieces in zip(*(torch.split(part, _SLICE) for part in parts), strict=True):
+            in_order = _sorted(pieces)[kept]
+            pieces[0].copy_(combine(in_order, [1 / len(in_order)] * len(in_order)))
+        yield parts[0]
 
 
-ALL_RULES: dict[str, Callable[[], Rule]] = {
-    **RULES,
-    "trimmed_mean": TrimmedMean,
-    "centered_clip": CenteredClip,
-}
+ALL_RULES: dict[str, Rule] = {**RULES, "trimmed_mean": trimmed_mean, "centered_clip": centered_clip}
 
 
 def center(products: Sequence[Sequence[float]], radius: float) -> list[float]:

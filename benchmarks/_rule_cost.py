@@ -55,7 +55,7 @@ def _plain(blobs: list[Blob], form: Form) -> None:
 
 
 def _arm(name: str, blobs: list[Blob], form: Form) -> Callable[[], None]:
-    rule = ALL_RULES[name]()
+    rule = ALL_RULES[name]
     # Of unequal norms and weights, so that nothing is spared.
     norms = [1.0 + place / 8 for place in range(len(blobs))]
     bounded = Bounded.of(
@@ -63,7 +63,7 @@ def _arm(name: str, blobs: list[Blob], form: Form) -> Callable[[], None]:
     )
 
     def work() -> None:
-        for _ in rule.average(bounded):
+        for _ in rule(bounded):
             pass
 
     return work

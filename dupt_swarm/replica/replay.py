@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import Bounded, build_rule, keep_norms, weightings
+from dupt_swarm.replica.aggregation import RULES, Bounded, keep_norms, weightings
 from dupt_swarm.replica.blob import Blob, Index
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.contribution import AVERAGE, CONTRIBUTION, Claim, Form, Measure, measure
@@ -73,7 +73,7 @@ def average_of_shared(
     ``take`` gets the average, part by part.
     """
     bounded, counted = bounded_of_shared(manifest, before, contributions, form)
-    for number, part in enumerate(build_rule(manifest.aggregation).average(bounded)):
+    for number, part in enumerate(RULES[manifest.aggregation.rule](bounded)):
         take(number, part)
     return counted
 

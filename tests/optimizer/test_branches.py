@@ -9,7 +9,7 @@ from torch import Tensor
 from dupt_swarm.learning.strategies import build_strategy
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.replica.aggregation import build_rule
+from dupt_swarm.replica.aggregation import RULES
 from dupt_swarm.replica.aggregation.bounding import Bounded
 from tests.support.tiny import tiny_manifest
 
@@ -45,7 +45,7 @@ def next_anchor(manifest: Manifest, anchor: Tensor, contributions: list[Tensor])
     """As the swarm makes it of these, but for the outer optimizer's momentum."""
     norms = [float(each.norm()) for each in contributions]
     bounded = Bounded.of(lambda: [[each.clone() for each in contributions]], norms, [640.0] * len(norms))
-    [average] = build_rule(manifest.aggregation).average(bounded)
+    [average] = RULES[manifest.aggregation.rule](bounded)
     return anchor - average
 
 

@@ -1,15 +1,13 @@
-"""What a rule of aggregation is, and the two that a manifest may name."""
+"""The rules of aggregation that a manifest may name."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from torch import Tensor
 
-from dupt_swarm.manifest import Aggregation
 from dupt_swarm.replica.aggregation.bounding import Bounded
 from dupt_swarm.replica.aggregation.sums import shares_of
 
@@ -19,22 +17,16 @@ AGREEMENT = 0.15
 Matrix = Sequence[Sequence[float]]
 
 
-class Rule(Protocol):
-    """Makes one average of contributions."""
-
-    def average(self, bounded: Bounded) -> Iterator[Tensor]:
-        """The average, part after part: fp32 ``[n]`` each, with the same bits on any machine."""
+Rule = Callable[[Bounded], Iterator[Tensor]]
+"""Makes one average of contributions, part after part: fp32 ``[n]`` each, the same bits on any machine."""
 
 
-class Mean:
+def mean(bounded: Bounded) -> Iterator[Tensor]:
     """Σ wᵢ·xᵢ / Σ wᵢ, each xᵢ clipped to the median norm."""
-
-    def average(self, bounded: Bounded) -> Iterator[Tensor]:
-        """See `Rule`."""
-        return bounded.combined(bounded.shares)
+    return bounded.combined(bounded.shares)
 
 
-class AgreeingMean:
+def agreeing_mean(bounded: Bounded) -> Iterator[Tensor]:
     """The mean of those contributions that agree with most others, without what they undo of one another.
 
     Each step is against something that a minority can do, and does nothing where honest contributions lie as
@@ -46,30 +38,22 @@ class AgreeingMean:
 
     Each contribution counts once, whatever its weight. All follows from products of two contributions.
     """
-
-    def average(self, bounded: Bounded) -> Iterator[Tensor]:
-        """See `Rule`."""
-        products = bounded.products()
-        norms = [math.sqrt(row[place]) or 1.0 for place, row in enumerate(products)]
-        cosines = [
-            [value / (norm * other) for value, other in zip(row, norms, strict=True)]
-            for norm, row in zip(norms, products, strict=True)
-        ]
-        kept = [
-            even if agrees else 0.0
-            for even, agrees in zip(bounded.evens, agreeing(cosines, bounded.judges), strict=True)
-        ]
-        masses = [even * standing for even, standing in zip(kept, bounded.standings, strict=True)]
-        weights = shares_of([even / crowd for even, crowd in zip(kept, crowds(cosines, masses), strict=True)])
-        return bounded.combined(without_conflicts(products, cosines, weights, bounded.standings))
+    products = bounded.products()
+    norms = [math.sqrt(row[place]) or 1.0 for place, row in enumerate(products)]
+    cosines = [
+        [value / (norm * other) for value, other in zip(row, norms, strict=True)]
+        for norm, row in zip(norms, products, strict=True)
+    ]
+    kept = [
+        even if agrees else 0.0
+        for even, agrees in zip(bounded.evens, agreeing(cosines, bounded.judges), strict=True)
+    ]
+    masses = [even * standing for even, standing in zip(kept, bounded.standings, strict=True)]
+    weights = shares_of([even / crowd for even, crowd in zip(kept, crowds(cosines, masses), strict=True)])
+    return bounded.combined(without_conflicts(products, cosines, weights, bounded.standings))
 
 
-RULES: dict[str, Callable[[], Rule]] = {"mean": Mean, "agreeing_mean": AgreeingMean}
-
-
-def build_rule(table: Aggregation) -> Rule:
-    """The rule that the manifest's table `[aggregation]` names."""
-    return RULES[table.rule]()
+RULES: dict[str, Rule] = {"mean": mean, "agreeing_mean": agreeing_mean}
 
 
 def agreeing(cosines: Matrix, judges: Sequence[int]) -> list[bool]:

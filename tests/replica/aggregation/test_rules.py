@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Aggregation
-from dupt_swarm.replica.aggregation import FULL, Bounded, Rule, Weighting, build_rule, sum_of_squares, sums
-from dupt_swarm.replica.aggregation.rules import AGREEMENT, RULES, agreeing, without_conflicts
+from dupt_swarm.replica.aggregation import FULL, RULES, Bounded, Rule, Weighting, sum_of_squares, sums
+from dupt_swarm.replica.aggregation.rules import AGREEMENT, agreeing, without_conflicts
 
 
 def rule(name: str) -> Rule:
-    return build_rule(Aggregation.model_validate({"rule": name}))
+    return RULES[Aggregation.model_validate({"rule": name}).rule]
 
 
 def norm(vector: np.ndarray) -> float:
@@ -39,7 +39,7 @@ def bounded(
 def average(
     found: Rule, vectors: np.ndarray, weights: Sequence[float] | None = None, size: int = 1000
 ) -> np.ndarray:
-    return torch.cat(list(found.average(bounded(vectors, weights, size)))).numpy()
+    return torch.cat(list(found(bounded(vectors, weights, size)))).numpy()
 
 
 def draw(count: int, seed: int = 0, spread: float = 1.0, numel: int = 2500) -> np.ndarray:
@@ -192,7 +192,7 @@ def test_newcomers_that_are_not_asked_outvote_nobody() -> None:
     vectors = draw(8, spread=0.2)
     vectors[2:] *= -1
     new = Weighting(0.25, judges=False)
-    [found] = rule("agreeing_mean").average(bounded(vectors, None, 2500, [FULL] * 2 + [new] * 6))
+    [found] = rule("agreeing_mean")(bounded(vectors, None, 2500, [FULL] * 2 + [new] * 6))
     assert found.numpy() == pytest.approx(vectors[:2].mean(axis=0), abs=1e-3)
 
 
@@ -204,7 +204,7 @@ def test_newcomers_do_not_crowd_out_a_member() -> None:
 
     def share(inputs: np.ndarray, weightings: Sequence[Weighting]) -> float:
         """How much of the first is in the average."""
-        [found] = rule("agreeing_mean").average(bounded(inputs, None, 2500, weightings))
+        [found] = rule("agreeing_mean")(bounded(inputs, None, 2500, weightings))
         return float(np.linalg.lstsq(vectors.T, found.numpy(), rcond=None)[0][0])
 
     assert share(copied, [FULL] * 4 + [new] * 8) > 0.67 * share(vectors, [FULL] * 4)
