@@ -183,7 +183,7 @@ class Swarm:
     @property
     def view(self) -> View:
         """The live peers, as of a second ago."""
-        return self._node.hearing.heard.view
+        return self._node.hearing.view
 
     @property
     def anchor(self) -> Tensor:
@@ -203,7 +203,7 @@ class Swarm:
     @property
     def catching_up(self) -> CatchingUp:
         """Where the node stands with fetching a newer state, which `adopt` takes over."""
-        return self._node.hearing.heard.catching_up
+        return self._node.hearing.catching_up
 
     @property
     def handed_over(self) -> bool:
@@ -212,9 +212,9 @@ class Swarm:
         That is a first peer where there is one, since other oracles may be leaving too: also one whose record
         is late, as it may be on a busy machine. With nobody there, nobody can have it.
         """
-        heard = self._node.hearing.heard
-        others = heard.view.without(self.peer_id)
-        if not others.first_peers and time.monotonic() - heard.first_peer_at < FIRST_PEER_SECONDS:
+        hearing = self._node.hearing
+        others = hearing.view.without(self.peer_id)
+        if not others.first_peers and time.monotonic() - hearing.first_peer_at < FIRST_PEER_SECONDS:
             return False
         keepers = others.first_peers or others.peers
         return not keepers or any(peer.record.swarm_tokens >= self.state.swarm_tokens for peer in keepers)
@@ -222,12 +222,12 @@ class Swarm:
     @property
     def traffic(self) -> Traffic:
         """Bytes exchanged with other peers by the present node process."""
-        return self._node.hearing.heard.traffic
+        return self._node.hearing.traffic
 
     @property
     def ledger_place(self) -> LedgerPlace | None:
         """What this peer has given ever, by the chain of rounds; None: it is not known yet."""
-        return self._node.hearing.heard.ledger_place
+        return self._node.hearing.ledger_place
 
     @property
     def restarts(self) -> Mapping[str, int]:
@@ -255,7 +255,7 @@ class Swarm:
 
         The anchor is not to be written.
         """
-        candidate = self._node.hearing.heard.candidate
+        candidate = self._node.hearing.candidate
         return None if candidate is None else (candidate.digest, self._memory.vectors.at(candidate.place))
 
     def judge(self, digest: str, *, accepted: bool) -> None:

@@ -12,7 +12,7 @@ import pytest
 from dupt_swarm import swarm as swarm_module
 from dupt_swarm.disk.folders import SwarmFolder, is_in_use
 from dupt_swarm.node.commands import EndRound
-from dupt_swarm.node.heard import Heard
+from dupt_swarm.node.heard import Hearing
 from dupt_swarm.node.messages import RoundResult, StateName
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
@@ -24,7 +24,7 @@ def leaving():
     """An oracle that has done its last round, with 800 tokens in the state."""
     swarm = Swarm.__new__(Swarm)
     swarm.peer_id, swarm.state = "me", StateName(8, 800, "0" * 64)
-    node: Any = SimpleNamespace(hearing=SimpleNamespace(heard=Heard()))
+    node: Any = SimpleNamespace(hearing=Hearing(lambda _: None))
     swarm._node = node
     return swarm
 
@@ -32,7 +32,7 @@ def leaving():
 def see(swarm, **peers: PeerRecord) -> None:
     """Its node tells who is there."""
     view = View(time.time(), tuple(Peer(name, record) for name, record in peers.items()))
-    swarm._node.hearing.heard = swarm._node.hearing.heard.after(view)
+    swarm._node.hearing.hear(view)
 
 
 def record(role: Any, swarm_tokens: int) -> PeerRecord:

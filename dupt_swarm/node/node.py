@@ -155,7 +155,7 @@ class Node:
 
     def average(self, order: EndRound) -> Future[RoundResult]:
         """End the round with the contribution in the shared memory."""
-        self.hearing.put(group=None, candidate=None)
+        self.hearing.group = self.hearing.candidate = None
         return self._link.submit(order)
 
     def lost_round(self, tokens: int) -> RoundResult:
@@ -163,7 +163,7 @@ class Node:
 
         ``tokens`` are those of our part: without a group, the round was ours alone.
         """
-        group = self.hearing.heard.group
+        group = self.hearing.group
         total, mates = (group.tokens, group.mates) if group else (tokens, ())
         return RoundResult(None, Failure.NODE_LOST, total, mates, 0.0)
 
@@ -178,7 +178,7 @@ class Node:
         Raises:
             NodeError: the node is being started again, or must be.
         """
-        self.hearing.put(catching_up=UP_TO_DATE)
+        self.hearing.catching_up = UP_TO_DATE
         return self.ask(Adopt(state))
 
     def refresh(self) -> View:
@@ -187,8 +187,7 @@ class Node:
         Raises:
             NodeError: as in `adopt`.
         """
-        view = self.ask(ReadView())
-        self.hearing.put(view=view)
+        self.hearing.view = view = self.ask(ReadView())
         return view
 
     def ledger(self) -> Ledger:
@@ -237,7 +236,7 @@ class Node:
                 continue
             self._link = link
             # The last process may have progressed further than it could report; adopting will show.
-            self.hearing.put(catching_up=CatchingUp(fetching=False, newer=joined.state))
+            self.hearing.catching_up = CatchingUp(fetching=False, newer=joined.state)
             with self._remembering:  # who has said something until now may have told the last process
                 link.submit(self._wanted)
                 link.submit(Publish(self._published, now=True))

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from dupt_swarm.node.heard import Heard, Hearing
+from dupt_swarm.node.heard import Hearing
 from dupt_swarm.node.messages import CatchingUp, Downloading, FetchFailed, GroupFormed, LogLine, Traffic
 from dupt_swarm.node.view import View
 
@@ -18,15 +18,19 @@ DOWNLOADING = Downloading(1, 2, 3.0, 4)
 @pytest.mark.parametrize("name", EVENTS)
 def test_each_event_replaces_the_last_of_its_kind(name: str) -> None:
     """An event changes the one thing that it is about, and nothing else."""
-    before = Heard(**{each: event for each, event in EVENTS.items() if each != name})
-    after = before.after(EVENTS[name])
-    assert {each: getattr(after, each) for each in EVENTS} == EVENTS
+    hearing = Hearing(lambda _: None)
+    before = {each: getattr(hearing, each) for each in EVENTS}
+    hearing.hear(EVENTS[name])
+    assert {each: getattr(hearing, each) for each in EVENTS} == before | {name: EVENTS[name]}
 
 
 @pytest.mark.parametrize("event", [FetchFailed(), LogLine("joined"), DOWNLOADING, None])
 def test_other_events_change_nothing(event: object) -> None:
     """What tells of no state is only passed on."""
-    assert Heard().after(event) == Heard()
+    hearing = Hearing(lambda _: None)
+    before = {each: getattr(hearing, each) for each in EVENTS}
+    hearing.hear(event)
+    assert {each: getattr(hearing, each) for each in EVENTS} == before
 
 
 def test_a_screen_that_fails_does_not_end_the_listener(caplog) -> None:

@@ -78,7 +78,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         result = node.average(EndRound(joined.state, size, 64)).result(60)
         assert result.state is not None
         os.kill(node._link._process.pid, signal.SIGKILL)
-        wait_until(lambda: node.hearing.heard.catching_up.newer == result.state)
+        wait_until(lambda: node.hearing.catching_up.newer == result.state)
         assert node.restarts == {"exited": 1}
         assert node.adopt(joined.state) == Adopted(result.state)
         assert [peer.peer_id for peer in node.refresh().peers] in ([], [joined.peer_id])

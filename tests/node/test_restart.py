@@ -206,7 +206,7 @@ def test_a_node_that_takes_the_place_of_another_wants_the_same(node: Node) -> No
     for wanted in files:
         node.want_offered([wanted])
     Line.made[0].ill = "exited"
-    wait_until(lambda: node.hearing.heard.catching_up.newer == JOINED.state)
+    wait_until(lambda: node.hearing.catching_up.newer == JOINED.state)
     wait_until(lambda: any(isinstance(each, Publish) for each in Line.made[1].commands))
     assert [each for each in Line.made[1].commands if isinstance(each, WantOffered)] == [
         WantOffered((files[1],))
@@ -242,10 +242,10 @@ def test_what_was_heard_of_a_round_is_not_told_of_the_next(node: Node) -> None:
     assert node.lost_round(64) == RoundResult(None, Failure.NODE_LOST, 900, ("x",), 0.0)
     node.average(order)
     assert node.lost_round(64) == RoundResult(None, Failure.NODE_LOST, 64, (), 0.0)
-    assert node.hearing.heard.candidate is None
+    assert node.hearing.candidate is None
     node.hearing.hear(Candidate("b" * 64, 4))
     node.judge("b" * 64, accepted=True)
-    assert node.hearing.heard.candidate is None, "it is judged once"
+    assert node.hearing.candidate is None, "it is judged once"
 
 
 def test_a_candidate_that_comes_while_another_is_judged(node: Node) -> None:
@@ -253,4 +253,4 @@ def test_a_candidate_that_comes_while_another_is_judged(node: Node) -> None:
     node.hearing.hear(Candidate("a" * 64, 3))
     node.hearing.hear(Candidate("b" * 64, 4))  # the node has waited long enough
     node.judge("a" * 64, accepted=True)
-    assert node.hearing.heard.candidate == Candidate("b" * 64, 4)
+    assert node.hearing.candidate == Candidate("b" * 64, 4)
