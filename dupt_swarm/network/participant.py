@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.chain import counted_in
-from dupt_swarm.replica.ledger import Bookkeeping, Uncounted
+from dupt_swarm.replica.ledger import Bookkeeping, Ledger
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.replica.storage import save_state
 from dupt_swarm.version import VERSION
@@ -261,11 +262,11 @@ class Participant:
 
     async def _tell_ledger_place(self) -> None:
         """Tell the trainer what we have given ever; counted in a thread, as many rounds take seconds."""
-        uncounted = self._bookkeeping.look(self.following.history.chain)
-        self.host.tell(await asyncio.to_thread(self._ledger_place, uncounted))
+        count = self._bookkeeping.look(self.following.history.chain)
+        self.host.tell(await asyncio.to_thread(self._ledger_place, count))
 
-    def _ledger_place(self, uncounted: Uncounted) -> LedgerPlace:
-        ledger = self._bookkeeping.count(uncounted)
+    def _ledger_place(self, count: Callable[[], Ledger]) -> LedgerPlace:
+        ledger = count()
         own, place = ledger.of(self._me), ledger.place(self._me)
         return LedgerPlace(own.tokens, place, ledger.contributors, whole=not ledger.begins)
 

@@ -6,7 +6,7 @@ stands for is its maker's word, which the others have taken within their limits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -80,25 +80,6 @@ class Ledger:
         return next((entry for entry in self.entries if entry.peer_id == peer_id), Entry(peer_id))
 
 
-@dataclass(frozen=True)
-class Uncounted:
-    """What of a chain is to be counted.
-
-    Attributes:
-        first: digest of the state with which it begins.
-        begins: the round of that state.
-        head: digest of the state to which it leads.
-        links: those that are new.
-        anew: whether they are all, and what was counted before counts no more.
-    """
-
-    first: str
-    begins: int
-    head: str
-    links: Sequence[Link]
-    anew: bool
-
-
 class Bookkeeping:
     """Counts a chain as it grows; where it has changed, it is counted anew.
 
@@ -110,28 +91,29 @@ class Bookkeeping:
         self._round = self._weak = 0
         self._entries: dict[str, Entry] = {}
 
-    def look(self, chain: Chain) -> Uncounted:
-        """What is to be counted of a ``chain``, which may be changed afterwards."""
-        more = chain.between(self._head, chain.head) if chain.first == self._first else None
+    def look(self, chain: Chain) -> Callable[[], Ledger]:
+        """What counts ``chain`` as it is now when it is called, wherever the chain has got to by then."""
+        first, begins, head = chain.first, chain.begins, chain.head
+        more = chain.between(self._head, head) if first == self._first else None
         links = [*chain.links] if more is None else more
-        return Uncounted(chain.first, chain.begins, chain.head, links, anew=more is None)
 
-    def count(self, found: Uncounted) -> Ledger:
-        """Count the links; the ledger that includes them."""
-        if found.anew:
-            self._entries, self._round, self._weak = {}, found.begins, 0
-        for link in found.links:
-            self._add(link)
-        self._first, self._head = found.first, found.head
-        # A peer of which nothing counted comes last, whatever it said.
-        ordered = sorted(
-            self._entries.values(), key=lambda entry: (not entry.rounds, -entry.tokens, entry.peer_id)
-        )
-        return Ledger(found.begins, self._round, tuple(ordered), self._weak)
+        def count() -> Ledger:
+            if more is None:
+                self._entries, self._round, self._weak = {}, begins, 0
+            for link in links:
+                self._add(link)
+            self._first, self._head = first, head
+            # A peer of which nothing counted comes last, whatever it said.
+            ordered = sorted(
+                self._entries.values(), key=lambda entry: (not entry.rounds, -entry.tokens, entry.peer_id)
+            )
+            return Ledger(begins, self._round, tuple(ordered), self._weak)
+
+        return count
 
     def read(self, chain: Chain) -> Ledger:
-        """`look` and `count` at once."""
-        return self.count(self.look(chain))
+        """The ledger of ``chain``."""
+        return self.look(chain)()
 
     def _add(self, link: Link) -> None:
         self._round += 1
