@@ -175,29 +175,15 @@ def replay(
     form = form_of_inputs(manifest, state.anchor.numel())
     for digest, claim in inputs_of(manifest, link, state.round).items():
         check_input(form, blobs[digest].index, claim, state.round, state.digest)
-    after = NextState(build_outer(manifest), state, empty)
-    give = {"share": _average_of_contributions, "reduce": _whole_average}[manifest.rounds.exchange]
-    tokens, counted = give(manifest, state, link, blobs, after.take)
-    return after.finish(tokens, counted, link.choice.left, weak=link.choice.weak)
-
-
-def _average_of_contributions(
-    manifest: Manifest, state: ReplicaState, link: Link, blobs: Mapping[str, Blob], take: Take
-) -> tuple[int, Sequence[str]]:
-    """Tokens of the average, and whose contributions are in it."""
-    form = contribution_form(manifest, state.anchor.numel())
-    inputs = [(each, blobs[each.digest]) for each in link.choice.brought]
-    contributions = [Measured(brought, blob, measure(blob, form)) for brought, blob in inputs]
-    counted = average_of_shared(manifest, state, contributions, form, take)
-    return counted.tokens, counted.makers
-
-
-def _whole_average(
-    manifest: Manifest, state: ReplicaState, link: Link, blobs: Mapping[str, Blob], take: Take
-) -> tuple[int, Sequence[str]]:
-    """Tokens of an average that was kept whole, and who is in it: all who contributed."""
-    form = average_form(manifest, state.anchor.numel())
-    blob = blobs[link.average]
-    for number, part in enumerate(form.parts(blob)):
-        take(number, part)
-    return blob.index.header["tokens"], link.choice.makers
+    after, choice = NextState(build_outer(manifest), state, empty), link.choice
+    if manifest.rounds.exchange == "reduce":  # what was kept is the average of all who contributed
+        average = blobs[link.average]
+        for number, part in enumerate(form.parts(average)):
+            after.take(number, part)
+        tokens, makers = average.index.header["tokens"], choice.makers
+    else:
+        inputs = [(each, blobs[each.digest]) for each in choice.brought]
+        contributions = [Measured(brought, blob, measure(blob, form)) for brought, blob in inputs]
+        counted = average_of_shared(manifest, state, contributions, form, after.take)
+        tokens, makers = counted.tokens, counted.makers
+    return after.finish(tokens, makers, choice.left, weak=choice.weak)
