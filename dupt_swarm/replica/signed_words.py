@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -44,7 +44,7 @@ REFUSED_MAX = 64
 REMEMBERED_MAX = 4096
 
 Signed = Annotated[str, Field(pattern="^[A-Za-z0-9+/=]*$", max_length=110_000)]  # a message in base 64
-Peers = Annotated[list[PeerId], Field(max_length=ROWS_MAX)]
+Peers = Annotated[tuple[PeerId, ...], Field(max_length=ROWS_MAX, strict=False)]  # JSON has lists
 W = TypeVar("W", bound=Word)
 
 
@@ -55,14 +55,10 @@ class Plain(BaseModel):
 
 
 class _Content(Plain, ABC):
-    swarm: Annotated[str, Field(max_length=80)]
+    """What a word says, besides who says it in which swarm: its fields are called as those of the word."""
+
     state: Digest
     ballot: Count
-
-    @classmethod
-    @abstractmethod
-    def of(cls, word: Any, **said: Any) -> Self:
-        """What ``word`` says besides what is ``said`` in all."""
 
     @abstractmethod
     def word(self, maker: str, signed: bytes) -> Word:
@@ -97,39 +93,22 @@ class AcceptedRecord(Plain):
 
 
 class _Chosen(Plain):
-    brought: Annotated[list[_Made], Field(max_length=BROUGHT_MAX)]
-    left: Peers = []
+    brought: Annotated[tuple[_Made, ...], Field(max_length=BROUGHT_MAX, strict=False)]
+    left: Peers = ()
     weak: bool = False
-
-    @classmethod
-    def of(cls, choice: Choice) -> _Chosen:
-        brought = [_Made(digest=each.digest, tokens=each.tokens, maker=each.maker) for each in choice.brought]
-        return cls(brought=brought, left=list(choice.left), weak=choice.weak)
 
     @property
     def choice(self) -> Choice:
         brought = tuple(Brought(each.maker, each.digest, each.tokens) for each in self.brought)
-        return Choice(brought, tuple(self.left), self.weak)
+        return Choice(brought, self.left, self.weak)
 
 
 class _Promise(_Content):
     brought: _Contribution | None = None
     accepted: AcceptedRecord | None = None
-    refused: Annotated[list[Digest], Field(max_length=REFUSED_MAX)] = []
+    refused: Annotated[tuple[Digest, ...], Field(max_length=REFUSED_MAX, strict=False)] = ()
     leaves: bool = False
     callable: bool = True
-
-    @classmethod
-    def of(cls, word: Promise, **said: Any) -> Self:
-        brought, accepted = word.brought, word.accepted
-        return cls(
-            **said,
-            brought=_Contribution(digest=brought.digest, tokens=brought.tokens) if brought else None,
-            accepted=AcceptedRecord.of(accepted) if accepted else None,
-            refused=list(word.refused),
-            leaves=word.leaves,
-            callable=word.callable,
-        )
 
     def word(self, maker: str, signed: bytes) -> Promise:
         brought = self.brought
@@ -137,7 +116,7 @@ class _Promise(_Content):
             *(maker, self.state, self.ballot),
             Brought(maker, brought.digest, brought.tokens) if brought else None,
             self.accepted.accepted if self.accepted else None,
-            tuple(self.refused),
+            self.refused,
             leaves=self.leaves,
             callable=self.callable,
             signed=signed,
@@ -147,10 +126,6 @@ class _Promise(_Content):
 class _Proposal(_Content):
     choice: _Chosen
 
-    @classmethod
-    def of(cls, word: Proposal, **said: Any) -> Self:
-        return cls(**said, choice=_Chosen.of(word.choice))
-
     def word(self, maker: str, signed: bytes) -> Proposal:
         return Proposal(maker, self.state, self.ballot, self.choice.choice, signed=signed)
 
@@ -158,19 +133,11 @@ class _Proposal(_Content):
 class _Acceptance(_Content):
     choice: Digest
     after: Digest
-    dropped: Peers = []
+    dropped: Peers = ()
     weak: bool = False
 
-    @classmethod
-    def of(cls, word: Acceptance, **said: Any) -> Self:
-        dropped = list(word.dropped)
-        return cls(**said, choice=word.choice, after=word.after, dropped=dropped, weak=word.weak)
-
     def word(self, maker: str, signed: bytes) -> Acceptance:
-        dropped = tuple(self.dropped)
-        return Acceptance(
-            *(maker, self.state, self.ballot), self.choice, self.after, dropped, self.weak, signed=signed
-        )
+        return Acceptance(maker, **dict(self), signed=signed)
 
 
 KINDS: dict[type[Word], tuple[str, type[_Content]]] = {
@@ -189,10 +156,9 @@ class Words:
 
     def sign(self, key: Ed25519PrivateKey, word: Word) -> bytes:
         """``word`` as the owner of ``key`` signs it, who is its maker; of a proposal all but its evidence."""
-        kind, content = KINDS[type(word)]
-        said = {"swarm": self._swarm_id, "state": word.state, "ballot": word.ballot}
-        found = content.of(word, **said)
-        return sign(key, kind, found.model_dump(exclude_defaults=True))
+        kind, content_type = KINDS[type(word)]
+        content = content_type.model_validate(word, from_attributes=True).model_dump(exclude_defaults=True)
+        return sign(key, kind, {"swarm": self._swarm_id, **content})
 
     def read(self, data: bytes, type: type[W]) -> W:
         """Read a word of this type and verify its signature; a proposal comes without its evidence.
@@ -204,12 +170,12 @@ class Words:
         if word is None:
             kind, content_type = KINDS[type]
             maker, fields = read_signed(data, kind)
+            if fields.pop("swarm", None) != self._swarm_id:
+                raise ValueError(f"{kind} of another swarm")
             try:
                 content = content_type.model_validate(fields)
             except ValidationError as error:
                 raise ValueError(f"not a {kind}: {error.error_count()} problems") from None
-            if content.swarm != self._swarm_id:
-                raise ValueError(f"{kind} of another swarm")
             word = content.word(maker, data)
             self._read[data] = word
             if len(self._read) > REMEMBERED_MAX:
@@ -278,7 +244,7 @@ class LinkRecord(Line):
         return cls(
             state=link.state,
             ballot=link.ballot,
-            choice=_Chosen.of(link.choice),
+            choice=_Chosen.model_validate(link.choice, from_attributes=True),
             after=link.after,
             leaves=[as_text(each.signed) for each in link.leaves],
             acceptances=[as_text(each.signed) for each in link.acceptances],
