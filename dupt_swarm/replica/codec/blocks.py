@@ -8,7 +8,7 @@ a small whole number it is exact in fp32, so that decoding rounds nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +21,6 @@ SCALE_BYTES = 2
 SCALES = (2.0**-100, 2.0**120)
 
 
-@dataclass(frozen=True)
 class Blocks:
     """Blocks of ``size`` values, each with a scale and ``bits`` bits per value; the last is filled up.
 
@@ -31,9 +30,9 @@ class Blocks:
         bits: of the code of a value; ``size`` × ``bits`` is a multiple of 8.
     """
 
-    name: str
-    size: int
-    bits: int
+    name: ClassVar[str]
+    size: ClassVar[int]
+    bits: ClassVar[int]
 
     def encoded_bytes(self, numel: int) -> int:
         """How many bytes ``numel`` values become."""
