@@ -8,9 +8,9 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from dupt_swarm.checkpoint import FINAL_MARK, ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import CheckpointError, NodeError
@@ -25,19 +25,13 @@ LOOK_SECONDS = 0.1
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Moment:
-    """What a checkpoint holds.
-
-    Attributes:
-        digest: of the swarm's state.
-        position: differs whenever a checkpoint would differ from the one before.
-        own: what only this oracle knows.
-    """
+class _Position(NamedTuple):
+    """Differs whenever a checkpoint would differ from the one before; ``digest``: of the swarm's state."""
 
     digest: str
-    position: object
-    own: Packed
+    contributed_tokens: int
+    round_tokens: int
+    failed_rounds: int
 
 
 class Checkpoints:
@@ -66,7 +60,7 @@ class Checkpoints:
         self._swarm, self._optimizer, self._trainer = swarm, optimizer, trainer
         self._seconds, self._look, self._in_a_hurry = seconds, look, in_a_hurry
         self._written_at = time.monotonic()
-        self._written: object = None
+        self._written: _Position | None = None
         self._beside = trainer.device.type != "cpu"
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
@@ -138,33 +132,33 @@ class Checkpoints:
         self._trainer.load_state_dict(saved["trainer"])
         self._written = self._position
 
-    def _begin(self, write: Callable[[_Moment], None], *, copy: bool) -> None:
-        digest = self._swarm.state.digest
+    def _begin(self, write: Callable[[_Position, Packed], None], *, copy: bool) -> None:
+        position = self._position
         own = {
-            "state_digest": digest,
+            "state_digest": position.digest,
             "optimizer": self._optimizer.state_dict(),
             "trainer": self._trainer.state_dict(),
         }
         self._progress = 0, 0
-        self._writing = self._writer.submit(write, _Moment(digest, self._position, pack(own, copy=copy)))
+        self._writing = self._writer.submit(write, position, pack(own, copy=copy))
 
-    def _try_to_write(self, moment: _Moment) -> None:
+    def _try_to_write(self, position: _Position, own: Packed) -> None:
         try:
-            self._write(moment)
+            self._write(position, own)
         except (CheckpointError, NodeError) as error:
             logger.warning("%s; training goes on, and the next round tries again", error)
 
-    def _write(self, moment: _Moment, *, final: bool = False) -> None:
+    def _write(self, position: _Position, own: Packed, *, final: bool = False) -> None:
         with self._swarm.folder.new_checkpoint(self._go_on) as path, ThreadPoolExecutor(1) as beside:
-            replica = beside.submit(self._save_replica, path, moment.digest)  # the node's work, meanwhile
-            write_packed(path / ORACLE_FILE, moment.own)
+            replica = beside.submit(self._save_replica, path, position.digest)  # the node's work, meanwhile
+            write_packed(path / ORACLE_FILE, own)
             saved = replica.result()
             if final:
                 (path / FINAL_MARK).touch()
-            elif saved != moment.digest:
+            elif saved != position.digest:
                 raise CheckpointError("the swarm went on before its state was in a checkpoint")
         self._swarm.announce_checkpoint()
-        self._written_at, self._written = time.monotonic(), moment.position
+        self._written_at, self._written = time.monotonic(), position
 
     def _go_on(self, done: int, total: int) -> bool:
         self._progress = done, total
@@ -180,10 +174,9 @@ class Checkpoints:
         return self._swarm.save_replica(path).digest
 
     @property
-    def _position(self) -> object:
-        """What differs whenever a checkpoint would differ from the one before."""
+    def _position(self) -> _Position:
         optimizer = self._optimizer
-        return (
+        return _Position(
             self._swarm.state.digest,
             optimizer.contributed_tokens,
             optimizer.round_tokens,
