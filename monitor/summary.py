@@ -257,8 +257,9 @@ def summarise(snapshot: Snapshot, history: History, join: str, now: float) -> Su
         tasks=list(map(TaskSummary.model_validate, view.tasks.values()))[:TASKS_LISTED_MAX],
         published=[
             PublishedSummary(evaluator=peer.record.name or peer.peer_id, url=peer.record.published_at)
-            for peer in view.publishers[:EVALUATIONS_MAX]
-        ],
+            for peer, _ in view.evaluators
+            if peer.record.published_at
+        ][:EVALUATIONS_MAX],
         sample=_sample(view),
         peers=_peers(view, speeds),
         contributors=_contributors(snapshot.ledger, view),

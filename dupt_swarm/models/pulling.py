@@ -72,11 +72,7 @@ def origin_of(manifest: Manifest, state: StateName, view: View) -> Origin:
         swarm_tokens=state.swarm_tokens,
         state_digest=state.digest,
         peers=tuple(sorted(names - {""})),
-        evaluations=tuple(
-            evaluated(found, _named(peer))
-            for peer in view.evaluators
-            if (found := peer.record.evaluation) is not None
-        ),
+        evaluations=tuple(evaluated(found, _named(peer)) for peer, found in view.evaluators),
         tasks=tuple(
             TaskEvaluated(**found.model_dump(), evaluator=_named(peer))
             for peer in view.peers

@@ -150,33 +150,27 @@ class View:
         return tuple(peer for peer in self.peers if peer.record.role == "bootstrap")
 
     @property
-    def evaluators(self) -> tuple[Peer, ...]:
-        """The evaluators that have measured something."""
+    def evaluators(self) -> tuple[tuple[Peer, EvaluationRecord], ...]:
+        """The evaluators that have measured something, with what each has measured."""
         return tuple(
-            peer
+            (peer, found)
             for peer in self.peers
             if peer.record.role == "evaluator"
-            and peer.record.evaluation is not None
-            and peer.record.evaluation.round <= self.reached
+            and (found := peer.record.evaluation) is not None
+            and found.round <= self.reached
         )
 
     @property
     def latest_sample(self) -> tuple[Peer, EvaluationRecord, SampleRecord] | None:
         """The evaluator whose sample is of the newest round, if one has any, and what it has measured."""
-        shown = [
-            (peer, found, found.sample)
-            for peer in self.evaluators
-            if (found := peer.record.evaluation) is not None and found.sample is not None
-        ]
+        shown = [(peer, found, found.sample) for peer, found in self.evaluators if found.sample is not None]
         return max(shown, key=lambda each: (each[1].round, each[0].peer_id), default=None)
 
     @property
     def evaluations(self) -> dict[str, EvaluationRecord]:
         """By dataset, in order, its evaluators' result for the newest round: the median of several."""
-        found = (peer.record.evaluation for peer in self.evaluators)
-        return _newest(
-            (one for one in found if one is not None), lambda one: one.dataset, lambda one: one.figure
-        )
+        found = (one for _, one in self.evaluators)
+        return _newest(found, lambda one: one.dataset, lambda one: one.figure)
 
     @property
     def tasks(self) -> dict[tuple[str, str], TaskResult]:
@@ -198,11 +192,6 @@ class View:
         """The round of the agreed state: nobody can have measured a later one, whatever evaluators claim."""
         agreed = self.agreed
         return agreed.record.round if agreed else -1
-
-    @property
-    def publishers(self) -> tuple[Peer, ...]:
-        """Those of them that say where they publish states."""
-        return tuple(peer for peer in self.evaluators if peer.record.published_at)
 
     def holders(self, digest: str) -> list[str]:
         """Ids of the peers that hold the state ``digest``."""
