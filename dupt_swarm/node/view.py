@@ -27,17 +27,6 @@ class Peer:
     peer_id: str
     record: PeerRecord
 
-    def at_state(self, round: int, digest: str, time: float) -> Peer:
-        """This peer as its next record will show it, if it reached that state at ``time``."""
-        update = {
-            "round": round,
-            "state_digest": digest,
-            "time": time,
-            "round_tokens": 0,
-            "state": "training",
-        }
-        return Peer(self.peer_id, self.record.model_copy(update=update))
-
     def to_json(self) -> dict[str, Any]:
         """Every field of the record beside the peer id."""
         return {"peer_id": self.peer_id, **self.record.model_dump()}
@@ -210,9 +199,16 @@ class View:
         )
 
     def arriving(self, mates: Collection[str], round: int, digest: str, began: float) -> tuple[Peer, ...]:
-        """Those of ``mates`` whose records are from before ``began``, as they will be in state ``digest``."""
+        """Those of ``mates`` whose records are from before ``began``, as if in state ``digest`` by then."""
+        there = {
+            "round": round,
+            "state_digest": digest,
+            "time": began,
+            "round_tokens": 0,
+            "state": "training",
+        }
         return tuple(
-            peer.at_state(round, digest, began)
+            Peer(peer.peer_id, peer.record.model_copy(update=there))
             for peer in self.oracles
             if peer.peer_id in mates and peer.record.time <= began
         )

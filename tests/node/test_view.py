@@ -254,9 +254,10 @@ def test_json_of_nobody(manifest) -> None:
     }
 
 
-def test_at_state(make_peer) -> None:
-    """A peer that reached a state counts as at its beginning, with all else as it was."""
-    peer = make_peer("a", round_tokens=500, state="averaging", loss=2.0).at_state(8, B, 2000.0)
+def test_arriving(make_peer) -> None:
+    """A peer that is about to reach a state counts as at its beginning, with all else as it was."""
+    before = make_peer("a", round_tokens=500, state="averaging", loss=2.0)
+    [peer] = View(0.0, (before, make_peer("b"))).arriving(["a"], 8, B, 2000.0)
     record = peer.record
     assert (peer.peer_id, record.round, record.state_digest, record.time) == ("a", 8, B, 2000.0)
     assert (record.round_tokens, record.state, record.loss) == (0, "training", 2.0)
