@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -28,13 +27,12 @@ from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.tables import LANGUAGE
 from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import (
-    BITS_PER_BYTE_MAX,
-    LOSS_MAX,
     SAMPLE_BYTES_MAX,
     EvaluationRecord,
     RecordUpdate,
     SampleRecord,
     plain_name,
+    publishable,
 )
 from dupt_swarm.offer.stock import open_stock
 from dupt_swarm.settings import DATASET_PATTERN, EvaluatorSettings
@@ -76,13 +74,9 @@ class Measurement:
 
     @property
     def finite(self) -> bool:
-        """Whether a record may hold it: others refuse records with non-finite values."""
+        """Whether a record may hold it; see `publishable`."""
         found = self.evaluation
-        return (
-            math.isfinite(found.loss_nats)
-            and found.loss_nats <= LOSS_MAX
-            and (found.bits_per_byte or 0.0) <= BITS_PER_BYTE_MAX
-        )
+        return None not in (publishable(found.loss_nats), publishable(found.bits_per_byte or 0.0))
 
 
 class Evaluator:

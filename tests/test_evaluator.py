@@ -24,7 +24,6 @@ from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.node.messages import Adopted, CatchingUp, StateName
 from dupt_swarm.node.record import (
-    BITS_PER_BYTE_MAX,
     LOSS_MAX,
     SAMPLE_BYTES_MAX,
     EvaluationRecord,
@@ -151,10 +150,10 @@ def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) 
 @pytest.mark.parametrize(
     ("loss", "bits", "finite"),
     [
-        (LOSS_MAX, BITS_PER_BYTE_MAX, True),
+        (LOSS_MAX, LOSS_MAX, True),
         (LOSS_MAX, None, True),
         (1.01 * LOSS_MAX, None, False),
-        (1.0, 1.01 * BITS_PER_BYTE_MAX, False),
+        (1.0, 1.01 * LOSS_MAX, False),
         (float("inf"), 1.0, False),
         (1.0, float("nan"), False),
     ],

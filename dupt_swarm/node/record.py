@@ -47,10 +47,9 @@ class Metric:
     everybody: bool = False
 
 
-LOSS_MAX = BITS_PER_BYTE_MAX = 1e6
+LOSS_MAX = 1e6  # nats, or bits per byte
 SPEED_MAX = 1e12
 Loss = Annotated[float, Field(ge=0, le=LOSS_MAX)]
-BitsPerByte = Annotated[float, Field(ge=0, le=BITS_PER_BYTE_MAX)]
 Accuracy = Annotated[float, Field(ge=0, le=1)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 Time = Annotated[float, Field(ge=0, le=1e11)]  # in seconds since the epoch
@@ -91,7 +90,7 @@ class EvaluationRecord(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
     dataset: str = Field(pattern=DATASET_PATTERN, description="what the evaluator calls its corpus")
-    bits_per_byte: BitsPerByte | None = Field(
+    bits_per_byte: Loss | None = Field(
         default=None, description="of UTF-8, comparable between tokenizers; none of a task"
     )
     loss_nats: Loss = Field(description="per token, or per example of a task")
@@ -180,7 +179,7 @@ class RecordUpdate(BaseModel):
         Count, Metric("failed_rounds_total", "Rounds that failed for an oracle.", kind="counter")
     ] = 0
     heldout_bits_per_byte: Annotated[
-        BitsPerByte | None,
+        Loss | None,
         # promtool's linter takes `bits` in a name for a wrong unit.
         Metric(
             "heldout_bpb",
@@ -350,6 +349,11 @@ class PeerRecord(RecordUpdate):
     def at_work(self) -> bool:
         """Whether it takes part in the rounds just now, if it is an oracle."""
         return self.state in AT_WORK
+
+
+def publishable(loss: float | None) -> float | None:
+    """What a record may hold: others would refuse one that is not finite, or beyond all measure."""
+    return loss if loss is not None and 0 <= loss <= LOSS_MAX else None
 
 
 def plain_name(text: str) -> str:

@@ -31,7 +31,7 @@ from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.trainer import LossMeter, Trainer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.node.messages import RoundResult
-from dupt_swarm.node.record import LOSS_MAX, RecordUpdate
+from dupt_swarm.node.record import RecordUpdate, publishable
 from dupt_swarm.offer.stock import open_stock
 from dupt_swarm.optimizer.collaborative import CollaborativeOptimizer
 from dupt_swarm.oracle.checkpoints import Checkpoints
@@ -339,11 +339,6 @@ class Oracle:
             )
         self._swarm.publish(update)
         self._report_to(status)
-
-
-def publishable(loss: float | None) -> float | None:
-    """What a record may hold: others would refuse one that is not finite, or beyond all measure."""
-    return loss if loss is not None and 0 <= loss <= LOSS_MAX else None
 
 
 def _build_trainer(

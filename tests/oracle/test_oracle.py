@@ -18,11 +18,11 @@ from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.learning.trainer import Step, Trainer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.node.record import RecordUpdate
+from dupt_swarm.node.record import RecordUpdate, publishable
 from dupt_swarm.offer import cutting
 from dupt_swarm.offer.cutting import cut_offer
 from dupt_swarm.oracle.idleness import Idleness
-from dupt_swarm.oracle.oracle import Oracle, publishable
+from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from tests.support.contributions import put
