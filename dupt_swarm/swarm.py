@@ -236,14 +236,7 @@ class Swarm:
 
     def listen(self, on_event: Callable[[object], None]) -> None:
         """From now on ``on_event`` too hears the events of `node.messages`, in a thread of the node's."""
-        hearing = self._node.hearing
-        others = hearing.on_event
-
-        def tell_all(event: object) -> None:
-            others(event)
-            on_event(event)
-
-        hearing.on_event = tell_all
+        self._node.hearing.listeners.append(on_event)
 
     def publish(self, update: RecordUpdate, *, now: bool = False) -> None:
         """Change this peer's record; ``now``: tell the others at once."""

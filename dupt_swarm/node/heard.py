@@ -35,7 +35,7 @@ class Hearing:
         candidate: the state that it leads to, while it is to be judged.
         ledger_place: what this peer has given ever; None: it does not know yet.
         traffic: bytes exchanged with other peers by the present process, as of a second ago.
-        on_event: called with everything that the node tells unasked, in a thread of the node's.
+        listeners: called with everything that the node tells unasked, in a thread of the node's.
     """
 
     def __init__(self, on_download: Callable[[Downloading], None]) -> None:
@@ -46,7 +46,7 @@ class Hearing:
         self.candidate: Candidate | None = None
         self.ledger_place: LedgerPlace | None = None
         self.traffic = Traffic(received=0, sent=0)
-        self.on_event: Callable[[object], None] = lambda _: None
+        self.listeners: list[Callable[[object], None]] = []
         self._on_download = on_download
         self._judging = threading.Lock()
 
@@ -81,4 +81,5 @@ class Hearing:
                     logger.exception("the progress of a download could not be shown")
             case LogLine():
                 logger.info("%s", event.text)
-        self.on_event(event)
+        for listener in self.listeners:
+            listener(event)

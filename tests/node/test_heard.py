@@ -41,7 +41,7 @@ def test_a_screen_that_fails_does_not_end_the_listener(caplog) -> None:
 
     events: list[object] = []
     hearing = Hearing(fail)
-    hearing.on_event = events.append
+    hearing.listeners.append(events.append)
     hearing.hear(DOWNLOADING)
     assert events == [DOWNLOADING]
     assert "no terminal" in caplog.text
