@@ -42,21 +42,17 @@ class HeldOutText:
             Abandoned: ``look`` raised it.
             DeviceError: there is not even room for one sequence.
         """
-        while (found := self._try(blocks, look, first)) is None:
+        while True:
+            try:
+                with as_written(self._model):
+                    return self._objective.measure_held_out(
+                        self._model, self._device, self.sequences, blocks, look, first
+                    )
+            except (MemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            # Here the error is gone, and with it the memory that its traceback refers to.
             self.sequences = halved(self.sequences, self._device, "measuring")
-        return found
-
-    def _try(self, blocks: int, look: Look, first: int) -> Quality | None:
-        """Measure with `sequences` at once; None: the memory does not suffice."""
-        try:
-            with as_written(self._model):
-                return self._objective.measure_held_out(
-                    self._model, self._device, self.sequences, blocks, look, first
-                )
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-            return None
 
 
 class HeldOut:
