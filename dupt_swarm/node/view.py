@@ -27,10 +27,6 @@ class Peer:
     peer_id: str
     record: PeerRecord
 
-    def to_json(self) -> dict[str, Any]:
-        """Every field of the record beside the peer id."""
-        return {"peer_id": self.peer_id, **self.record.model_dump()}
-
 
 @dataclass(frozen=True)
 class View:
@@ -223,7 +219,7 @@ class View:
             "tokens_total": agreed.record.swarm_tokens if agreed else 0,
             "refused": self.refusals,
             "exposed": self.exposed,
-            "peers": [peer.to_json() for peer in self.peers],
+            "peers": [{"peer_id": peer.peer_id, **peer.record.model_dump()} for peer in self.peers],
         }
 
     @property
