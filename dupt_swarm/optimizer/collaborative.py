@@ -22,7 +22,7 @@ from dupt_swarm.manifest.learning_rate import inner_learning_rate, scheduled_lea
 from dupt_swarm.node.messages import Lost, RoundResult
 from dupt_swarm.node.progress import RoundProgress
 from dupt_swarm.node.record import SPEED_MAX, RecordUpdate
-from dupt_swarm.optimizer.contribution import Contribution, Order, Stage
+from dupt_swarm.optimizer.contribution import Contribution, Order
 from dupt_swarm.optimizer.costs import RoundCosts
 from dupt_swarm.optimizer.due import Due
 from dupt_swarm.optimizer.feedback import ErrorFeedback
@@ -166,7 +166,7 @@ class CollaborativeOptimizer(optim.Optimizer):
     @property
     def averaging(self) -> bool:
         """Whether a round is being ended at this moment."""
-        return self._contribution.stage is Stage.SENT
+        return self._contribution.sent
 
     @property
     def progress(self) -> RoundProgress:

@@ -33,14 +33,6 @@ RETRY_SECONDS = 2.5
 ADOPT_SECONDS = 0.5
 
 
-class Stage(Enum):
-    """Where a contribution stands."""
-
-    FRESH = "nothing of it has left this machine"
-    SENT = "a round is being ended with it"
-    UNCERTAIN = "a round failed that it may be in all the same, for others"
-
-
 class Order(Enum):
     """What the training strategy has to do after an event; see `Strategy`."""
 
@@ -70,10 +62,10 @@ class Contribution:
     """One oracle's progress since the anchor, and what has become of it.
 
     Attributes:
-        stage: where it stands.
+        sent: whether a round is being ended with it.
         tokens: all that were trained on since the last contribution, what was sent included.
         sent_tokens: those that what was last sent was trained on; of no meaning while it is fresh.
-        attempts: the failed rounds that it may be in all the same.
+        attempts: the failed rounds that it may be in all the same; while there are any, it is uncertain.
         doubtful: whether it may be in a newer state for reasons that nobody remembers.
         retry_at: no round is ended before; the clock is the caller's.
         mates: ids of the peers whose contributions went into the present state with ours.
@@ -81,7 +73,7 @@ class Contribution:
         failed_rounds: how many rounds did not succeed for this oracle, ever.
     """
 
-    stage: Stage = Stage.FRESH
+    sent: bool = False
     tokens: int = 0
     sent_tokens: int = 0
     attempts: tuple[Attempt, ...] = ()
@@ -107,12 +99,12 @@ class Contribution:
 
     def saved(self) -> dict[str, int | bool]:
         """What a checkpoint keeps: not which rounds it may be in, but that it may be in one."""
-        assert self.stage is not Stage.SENT
+        assert not self.sent
         return {
             "round_tokens": self.tokens,
             "tokens_total": self.contributed_tokens,
             "failed_rounds": self.failed_rounds,
-            "doubtful": self.doubtful or self.stage is Stage.UNCERTAIN,
+            "doubtful": self.doubtful or bool(self.attempts),
         }
 
     def train(self, tokens: int) -> Contribution:
@@ -124,21 +116,21 @@ class Contribution:
 
         What may have arrived in spite of a failure is sent again as it was: then it is known what arrived.
         """
-        assert self.stage is not Stage.SENT
-        if self.stage is Stage.UNCERTAIN:
-            return replace(self, stage=Stage.SENT), Order.NOTHING
-        return replace(self, stage=Stage.SENT, sent_tokens=self.tokens), Order.CONTRIBUTE
+        assert not self.sent
+        if self.attempts:
+            return replace(self, sent=True), Order.NOTHING
+        return replace(self, sent=True, sent_tokens=self.tokens), Order.CONTRIBUTE
 
     def end(self, result: RoundResult, now: float, round_seconds: float = 0.0) -> tuple[Contribution, Order]:
         """The round that it was sent to has ended, well or not, at ``now``, ``round_seconds`` after it began.
 
         One that was rejected is tried again when as much has been trained as before: the same would be again.
         """
-        assert self.stage is Stage.SENT
+        assert self.sent
         if result.state is not None:
             return self._accepted(result.mates, result.own)
         fate = (result.reason or Failure.OTHER).fate
-        back = replace(self, stage=Stage.UNCERTAIN if self.attempts else Stage.FRESH)
+        back = replace(self, sent=False)
         if fate is Fate.NOT_TRIED:
             return replace(back, retry_at=now + ADOPT_SECONDS), Order.NOTHING
         failed = replace(back, retry_at=now + RETRY_SECONDS, failed_rounds=self.failed_rounds + 1)
@@ -150,7 +142,7 @@ class Contribution:
         if not result.tokens:
             return failed, Order.NOTHING  # there was no group that it could have been sent to
         attempts = (*self.attempts, Attempt(result.tokens, result.mates))
-        return replace(failed, stage=Stage.UNCERTAIN, attempts=attempts), Order.NOTHING
+        return replace(failed, attempts=attempts), Order.NOTHING
 
     def meet(self, before: StateName, adopted: Adopted, me: str, most: int) -> tuple[Contribution, Order]:
         """The swarm has gone on from state ``before``, and not in a round of ours.
@@ -161,7 +153,7 @@ class Contribution:
             me: our peer id.
             most: for so many tokens may a contribution stand.
         """
-        assert self.stage is not Stage.SENT
+        assert not self.sent
         after, counted = adopted.state, adopted.counted
         if after == before:
             return self, Order.NOTHING
@@ -212,4 +204,4 @@ class Contribution:
         return replace(self._fresh(), tokens=0), Order.DISCARD
 
     def _fresh(self) -> Contribution:
-        return replace(self, stage=Stage.FRESH, sent_tokens=0, attempts=(), doubtful=False)
+        return replace(self, sent=False, sent_tokens=0, attempts=(), doubtful=False)

@@ -14,7 +14,6 @@ from dupt_swarm.optimizer.contribution import (
     Attempt,
     Contribution,
     Order,
-    Stage,
 )
 
 NOW = 1000.0
@@ -26,11 +25,9 @@ TOGETHER, LATER = 900, 1100  # tokens of all contributions of the first and of t
 # 300 tokens of which 200 were sent; two rounds and four failures in earlier days.
 LIFE = Contribution(tokens=300, contributed_tokens=640, failed_rounds=4, mates=("old",))
 FRESH = LIFE
-SENT = replace(LIFE, stage=Stage.SENT, sent_tokens=200)
-UNCERTAIN = replace(
-    LIFE, stage=Stage.UNCERTAIN, sent_tokens=200, attempts=(Attempt(TOGETHER, MATES),), retry_at=NOW
-)
-SENT_AGAIN = replace(UNCERTAIN, stage=Stage.SENT)
+SENT = replace(LIFE, sent=True, sent_tokens=200)
+UNCERTAIN = replace(LIFE, sent_tokens=200, attempts=(Attempt(TOGETHER, MATES),), retry_at=NOW)
+SENT_AGAIN = replace(UNCERTAIN, sent=True)
 DOUBTFUL = replace(FRESH, doubtful=True)
 
 ACCEPTED = replace(LIFE, tokens=100, contributed_tokens=840, mates=MATES)
@@ -83,7 +80,7 @@ def after_failure(contribution: Contribution, *attempts: Attempt) -> Contributio
     """``contribution`` as one more failed round leaves it."""
     return replace(
         contribution,
-        stage=Stage.UNCERTAIN if attempts else Stage.FRESH,
+        sent=False,
         attempts=attempts,
         failed_rounds=5,
         retry_at=NOW + RETRY_SECONDS,
@@ -97,7 +94,7 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
     "doubtful progress is sent too": (
         DOUBTFUL,
         send,
-        replace(DOUBTFUL, stage=Stage.SENT, sent_tokens=300),
+        replace(DOUBTFUL, sent=True, sent_tokens=300),
         Order.CONTRIBUTE,
     ),
     "sent again as it was": (UNCERTAIN, send, SENT_AGAIN, Order.NOTHING),
@@ -176,7 +173,7 @@ TABLE: dict[str, tuple[Contribution, Event, Contribution, Order]] = {
         f"not a try: {reason}": (
             SENT,
             failure(reason),
-            replace(SENT, stage=Stage.FRESH, retry_at=NOW + ADOPT_SECONDS),
+            replace(SENT, sent=False, retry_at=NOW + ADOPT_SECONDS),
             Order.NOTHING,
         )
         for reason in Failure
@@ -345,8 +342,8 @@ def test_no_other_failure_costs_progress(reason: Failure) -> None:
     """Whatever the node says, progress is kept unless the numbers themselves are bad."""
     after, order = failure(reason, TOGETHER, MATES)(SENT)
     known = (Failure.REJECTED, Failure.STALE, Failure.BEHIND)  # it is in no state
-    stage = Stage.FRESH if reason in known else Stage.UNCERTAIN
-    assert (after.tokens, after.stage, order) == (300, stage, Order.NOTHING)
+    assert (after.tokens, after.sent, order) == (300, False, Order.NOTHING)
+    assert bool(after.attempts) == (reason not in known)
 
 
 @pytest.mark.parametrize(
