@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
@@ -152,7 +151,7 @@ class Words:
 
     def __init__(self, swarm_id: str) -> None:
         self._swarm_id = swarm_id
-        self._read: OrderedDict[bytes, Word] = OrderedDict()
+        self._remembering = lru_cache(REMEMBERED_MAX)(self._read)
 
     def sign(self, key: Ed25519PrivateKey, word: Word) -> bytes:
         """``word`` as the owner of ``key`` signs it, who is its maker; of a proposal all but its evidence."""
@@ -166,23 +165,18 @@ class Words:
         Raises:
             ValueError: it is malformed, of another type or another swarm, or its signature is wrong.
         """
-        word = self._read.get(data)
-        if word is None:
-            kind, content_type = KINDS[type]
-            maker, fields = read_signed(data, kind)
-            if fields.pop("swarm", None) != self._swarm_id:
-                raise ValueError(f"{kind} of another swarm")
-            try:
-                content = content_type.model_validate(fields)
-            except ValidationError as error:
-                raise ValueError(f"not a {kind}: {error.error_count()} problems") from None
-            word = content.word(maker, data)
-            self._read[data] = word
-            if len(self._read) > REMEMBERED_MAX:
-                self._read.popitem(last=False)
-        if not isinstance(word, type):
-            raise ValueError(f"not a {KINDS[type][0]}")
+        word = self._remembering(data, *KINDS[type])
+        assert isinstance(word, type)
         return word
+
+    def _read(self, data: bytes, kind: str, content_type: type[_Content]) -> Word:
+        maker, fields = read_signed(data, kind)
+        if fields.pop("swarm", None) != self._swarm_id:
+            raise ValueError(f"{kind} of another swarm")
+        try:
+            return content_type.model_validate(fields).word(maker, data)
+        except ValidationError as error:
+            raise ValueError(f"not a {kind}: {error.error_count()} problems") from None
 
     def proposal(self, data: bytes, promises: tuple[Promise, ...], basis: Proposal | None) -> Proposal:
         """Read a proposal, and give it its evidence."""

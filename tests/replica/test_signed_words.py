@@ -60,7 +60,7 @@ def test_what_is_not_read(word: Word) -> None:
         Words("swarm-2").read(data, type(word))
     other = Acceptance if isinstance(word, Promise) else Promise
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"another kind|not a"):
+        with pytest.raises(ValueError, match="another kind"):
             reader.read(data, other)
         reader.read(data, type(word))
     with pytest.raises(ValueError, match="malformed"):
@@ -103,9 +103,9 @@ def test_so_many_words_are_remembered(monkeypatch) -> None:
     """Those that were read last."""
     monkeypatch.setattr(signed_words, "REMEMBERED_MAX", 2)
     reader, all = words(), [said(0, Promise(IDS[0], STATE, ballot)) for ballot in range(3)]
-    for data in all:
-        reader.read(data, Promise)
-    assert list(reader._read) == all[1:]
+    found = [reader.read(data, Promise) for data in all]
+    again = [reader.read(data, Promise) is word for data, word in zip(all[::-1], found[::-1], strict=True)]
+    assert again == [True, True, False]
 
 
 def link_of(*accepting: int, left: tuple[int, ...] = ()) -> Link:
