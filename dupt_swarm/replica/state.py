@@ -89,11 +89,6 @@ class ReplicaState:
         """The state digest: equal exactly when two states are bit-identical."""
         return self.blob.digest
 
-    @property
-    def finite(self) -> bool:
-        """Whether every value is finite."""
-        return all(all_finite(tensor) for tensor in (self.anchor, *self.buffers.values()))
-
     @classmethod
     def from_blob(cls, blob: Blob, layout: Layout, buffer_names: Sequence[str]) -> ReplicaState:
         """Read a state from another peer or from disk.
@@ -108,7 +103,7 @@ class ReplicaState:
         electorate = Electorate.parse(header["round"], header["electorate"])
         state = cls(header["round"], header["tokens_total"], layout, anchor, named, electorate)
         state.__dict__["blob"] = blob  # already hashed while it arrived
-        if not state.finite:
+        if not all(map(all_finite, state.tensors)):
             raise ValueError("the replica state holds values that are not finite")
         return state
 
