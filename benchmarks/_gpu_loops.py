@@ -89,7 +89,7 @@ def own_loop(
     """The product's model, trainer and inner optimizer."""
     manifest = shape.manifest
     batch, micro_batches = cut_step(manifest, shape.sequences)
-    batches = Batches(Split([data]), manifest.model.context_length, batch, manifest.seed, "bench")
+    batches = Batches([Split([data])], manifest.model.context_length, batch, manifest.seed, "bench")
     model = GPT(manifest.model).to(device)
     return plain_trainer(model, manifest, (batches, micro_batches), device, compiled=compiled, saving=saving)
 

@@ -204,7 +204,7 @@ def build_trainer(preset: str) -> Trainer:
     model = GPT(manifest.model).to(device)
     size = manifest.model.vocabulary_size
     tokens = np.random.default_rng(0).integers(0, size, CORPUS_TOKENS, dtype=np.uint16)
-    batches = Batches(Split([tokens]), manifest.model.context_length, batch, manifest.seed, "busy")
+    batches = Batches([Split([tokens])], manifest.model.context_length, batch, manifest.seed, "busy")
     return plain_trainer(model, manifest, (batches, micro_batches), device)
 
 

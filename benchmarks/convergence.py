@@ -141,7 +141,7 @@ def sources(manifest: Manifest, texts: Texts, shares: int) -> list[Batches]:
     context = manifest.model.context_length
     size = manifest.rounds.tokens_per_step // context // shares
     return [
-        Batches(corpus.train, context, size, manifest.seed, name) for name, corpus in texts.corpora.items()
+        Batches([corpus.train], context, size, manifest.seed, name) for name, corpus in texts.corpora.items()
     ]
 
 

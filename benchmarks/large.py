@@ -153,7 +153,7 @@ def be_a_peer(folder: str, manifest: str, initial_peers: list[str]) -> None:
         optimizer = CollaborativeOptimizer(model.parameters(), swarm, block_matrices(model))
         rows = parsed.model.vocabulary_size
         tokens = np.random.default_rng(len(initial_peers)).integers(0, rows, 1 << 12, dtype=np.uint16)
-        batches = Batches(Split([tokens]), CONTEXT, 1, 0, swarm.peer_id)
+        batches = Batches([Split([tokens])], CONTEXT, 1, 0, swarm.peer_id)
         trainer = Trainer(model, optimizer, batches, torch.device("cpu"))
         say(addresses=swarm.addresses, weights=swarm.anchor.numel())
         for _ in orders():

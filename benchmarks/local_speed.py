@@ -186,7 +186,7 @@ def arms_of(preset: str, folder: Path, batch_size: int) -> Iterator[tuple[dict[s
         assert isinstance(oracle.objective, Language)
         tokens = oracle.objective.mixture.corpora[0].train
         data = np.asarray(tokens.read(0, len(tokens)), np.uint16)
-        batches = Batches(Split([data]), context, batch, manifest.seed, "bench")
+        batches = Batches([Split([data])], context, batch, manifest.seed, "bench")
         trainer = plain_trainer(GPT(manifest.model), manifest, (batches, micro_batches), CPU)
         shape = (micro_batches, batch, context)
         gated = GatedOracle(oracle, CPU)

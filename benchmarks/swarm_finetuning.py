@@ -158,7 +158,7 @@ def pretrained(folder: Path, collections: Collections, tokens: int) -> SavedMode
     model = GPT(manifest.model)
     state = first_state(manifest, list(model.parameters()))
     batches = Batches(
-        corpus.train, context_length, tables["rounds"]["tokens_per_step"] // context_length, 0, ""
+        [corpus.train], context_length, tables["rounds"]["tokens_per_step"] // context_length, 0, ""
     )
     unflatten(train_alone(manifest, state.anchor, batches, tokens), list(model.parameters()))
     return SavedModel(folder, manifest, tokenizer, ReplicaState.initial(list(model.parameters()), ()))

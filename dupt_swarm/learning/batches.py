@@ -12,7 +12,8 @@ import torch
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.epochs import EpochBatches, shuffled
-from dupt_swarm.learning.token_files import Split
+from dupt_swarm.learning.offered import OfferedBlocks
+from dupt_swarm.learning.token_files import Split, blocks_in
 from dupt_swarm.manifest import Manifest
 
 EPOCH_BLOCKS_MAX = 1 << 24  # of a mixture with text that the swarm offers
@@ -35,35 +36,6 @@ class BatchSource(Protocol):
 
     def load_state_dict(self, state: dict[str, Any]) -> object:
         """Go on from a saved position."""
-
-
-class Batches(EpochBatches[Blocks]):
-    """The training blocks of one peer without end, in an order of its own in each epoch.
-
-    Iterating gives ``(inputs, targets)``, int64 [batch_size, k] each. An epoch deals out every block exactly
-    once; a batch may span two epochs. The state counts blocks, so it fits any batch size.
-
-    Attributes:
-        blocks: how many there are.
-        tokens_per_example: k, the targets of a block.
-    """
-
-    def __init__(self, split: Split, context_length: int, batch_size: int, seed: int, peer: str) -> None:
-        """``seed`` and ``peer`` decide the order of the blocks.
-
-        Raises:
-            CorpusError: the split is shorter than a block.
-        """
-        self.blocks = count_blocks(split, context_length)
-        self._split = split
-        self._context_length = self.tokens_per_example = context_length
-        self._batch_size = batch_size
-        super().__init__(self.blocks, seed, peer)
-
-    def __next__(self) -> Blocks:
-        """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
-        blocks = [(self._split, block) for block in self._take(self._batch_size)]
-        return read_blocks(blocks, self._context_length)
 
 
 def held_out_batches(
@@ -112,11 +84,6 @@ def count_blocks(split: Split, context_length: int) -> int:
     return blocks
 
 
-def blocks_in(tokens: int, context_length: int) -> int:
-    """How many whole blocks so many tokens make; each begins with the last token of the one before."""
-    return max(0, tokens - 1) // context_length
-
-
 def read_blocks(blocks: Sequence[tuple[Split, int]], context_length: int) -> Blocks:
     """``(inputs, targets)``, int64 [blocks, k] each: of each block its split and its number there."""
     tokens = np.empty((len(blocks), context_length + 1), dtype=np.int64)
@@ -138,28 +105,11 @@ def cut_step(manifest: Manifest, batch_size: int) -> tuple[int, int]:
     return sequences // micro_batches, micro_batches
 
 
-class BlockStream(Protocol):
-    """Blocks without end that come in an order of their own: an `OfferedBlocks`."""
-
-    @property
-    def count(self) -> int:
-        """How many there are before they come again."""
-
-    def take(self, number: int) -> list[tuple[Split, int]]:
-        """The next so many: of each its split and its number there."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The position; serialisable as JSON."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position."""
-
-
-class MixedBatches(EpochBatches[Blocks]):
+class Batches(EpochBatches[Blocks]):
     """The training blocks of one peer without end, in an order of its own in each epoch.
 
     Iterating gives ``(inputs, targets)``, int64 [batch_size, k] each; a batch may span two epochs. The state
-    counts blocks of the mixture, as that of `Batches` those of its only corpus.
+    counts blocks, so it fits any batch size and any mixture.
 
     Attributes:
         blocks: how many an epoch has of each corpus, and of the stream, if there is one, the last.
@@ -169,38 +119,39 @@ class MixedBatches(EpochBatches[Blocks]):
     def __init__(
         self,
         splits: Sequence[Split],
-        weights: Sequence[float],
         context_length: int,
         batch_size: int,
         seed: int,
         peer: str,
-        stream: BlockStream | None = None,
+        weights: Sequence[float] = (1.0,),
+        stream: OfferedBlocks | None = None,
     ) -> None:
         """``seed`` and ``peer`` decide the order of the blocks.
 
         Args:
             splits: the training tokens of each corpus.
-            weights: of each, and of the stream; positive. How many blocks that makes is rounded, to one at
-                least.
             context_length: k.
             batch_size: blocks of each batch.
             seed: the manifest's.
             peer: whose batches these are.
+            weights: of each split, and of the stream; positive. How many blocks that makes is rounded, to one
+                at least.
             stream: more blocks, which come in their own order.
 
         Raises:
             CorpusError: a split is shorter than a block.
         """
         counts = [count_blocks(split, context_length) for split in splits]
-        self._orders = [shuffled(count, seed, peer) for count in counts]
-        self._stream = stream
+        alone = len(weights) == 1  # a corpus has the order of the epoch then, a stream its own
+        self._orders = [range(count) if alone else shuffled(count, seed, peer) for count in counts]
         counts += [stream.count] if stream is not None else []
         amounts = [count * (weight / max(weights)) for count, weight in zip(counts, weights, strict=True)]
         # A swarm may offer more than there is memory for the order of; what is not dealt out comes later.
-        scale = 1.0 if stream is None else min(1.0, EPOCH_BLOCKS_MAX / sum(amounts))
+        most = batch_size if alone else EPOCH_BLOCKS_MAX
+        scale = 1.0 if stream is None else min(1.0, most / sum(amounts))
         self.blocks = [max(1, round(scale * amount)) for amount in amounts]
         self.tokens_per_example = self._context_length = context_length
-        self._splits, self._batch_size = splits, batch_size
+        self._splits, self._stream, self._batch_size = splits, stream, batch_size
         self._ends = list(accumulate(self.blocks))
         super().__init__(self._ends[-1], seed, peer)
 
@@ -228,8 +179,7 @@ class MixedBatches(EpochBatches[Blocks]):
         which = bisect_right(self._ends, number)
         if which == len(self._splits):
             assert self._stream is not None
-            [block] = self._stream.take(1)
-            return block
+            return self._stream.next()
         order, dealt = self._orders[which], self.blocks[which]
         of_corpus = epoch * dealt + number - (self._ends[which] - dealt)
         return self._splits[which], int(order[of_corpus % len(order)])

@@ -12,12 +12,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from dupt_swarm.errors import CheckpointError, CorpusError
-from dupt_swarm.learning.batches import Blocks, blocks_in, read_blocks
 from dupt_swarm.learning.epochs import shuffled
-from dupt_swarm.learning.token_files import Split, TokenIds
+from dupt_swarm.learning.token_files import Split, TokenIds, blocks_in
 
 AHEAD = 2  # shards that come while one is read: so the next one is here even if it takes twice as long
 PATIENCE_SECONDS = 60.0
@@ -77,13 +76,17 @@ class OfferedBlocks:
         self._split: Split | None = None
         self._order: Sequence[int] = ()
 
-    def take(self, number: int) -> list[tuple[Split, int]]:
-        """The next ``number`` blocks: of each its shard, and its number there.
+    def next(self) -> tuple[Split, int]:
+        """The next block: its shard, and its number there.
 
         Raises:
             CorpusError: no shard is here.
         """
-        return [self._next() for _ in range(number)]
+        if self._split is None or self._dealt >= len(self._order):
+            self._open()
+        assert self._split is not None
+        self._dealt += 1
+        return self._split, self._order[self._dealt - 1]
 
     def state_dict(self) -> dict[str, int]:
         """The position; serialisable as JSON."""
@@ -111,13 +114,6 @@ class OfferedBlocks:
         if self._shard >= 0 and (tokens := self._text.read(self._shard)) is not None:
             self._use(self._shard, tokens)
         self._want()
-
-    def _next(self) -> tuple[Split, int]:
-        if self._split is None or self._dealt >= len(self._order):
-            self._open()
-        assert self._split is not None
-        self._dealt += 1
-        return self._split, self._order[self._dealt - 1]
 
     def _open(self) -> None:
         """Begin with another shard: the next one that has come, or else one that was read before."""
@@ -190,28 +186,3 @@ class OfferedBlocks:
 def shard_order(count: int, seed: int, peer: str, epoch: int) -> Sequence[int]:
     """In which order ``peer`` reads the shards in an epoch."""
     return tuple(shuffled(count, seed, peer, epoch, 0).tolist())
-
-
-class OfferedBatches:
-    """Batches of such blocks, and of no others; see `Batches`."""
-
-    def __init__(self, blocks: OfferedBlocks, context_length: int, batch_size: int) -> None:
-        self._blocks, self._batch_size = blocks, batch_size
-        self._context_length = self.tokens_per_example = context_length
-
-    def __iter__(self) -> Self:
-        """Itself: a second loop continues where the first one stopped."""
-        return self
-
-    def __next__(self) -> Blocks:
-        """The next ``(inputs, targets)``, int64 [batch_size, k] each, on the CPU."""
-        return read_blocks(self._blocks.take(self._batch_size), self._context_length)
-
-    def state_dict(self) -> dict[str, Any]:
-        """As that of a corpus of one's own, or a mixture: whoever comes without it, or with one, goes on."""
-        return {"epoch": 0, "position": 0, "stream": self._blocks.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See `OfferedBlocks`; after other text it begins anew."""
-        if isinstance(state.get("stream"), dict):
-            self._blocks.load_state_dict(state["stream"])

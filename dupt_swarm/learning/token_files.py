@@ -26,6 +26,11 @@ def id_bytes(vocabulary_size: int) -> int:
     return np.dtype(token_type(vocabulary_size)).itemsize
 
 
+def blocks_in(tokens: int, context_length: int) -> int:
+    """How many whole blocks so many tokens make; each begins with the last token of the one before."""
+    return max(0, tokens - 1) // context_length
+
+
 class Split:
     """The tokens of one split of a corpus, read as if its parts were one array."""
 

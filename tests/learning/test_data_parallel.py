@@ -35,7 +35,7 @@ def trainer_of(
     adam = Adam(model)
     for group in adam.inner.param_groups:
         group["lr"] = 1e-3
-    return Trainer(model, adam, Batches(Split([TOKENS]), 16, batch, 0, "peer"), CPU, 2, at_once, workers)
+    return Trainer(model, adam, Batches([Split([TOKENS])], 16, batch, 0, "peer"), CPU, 2, at_once, workers)
 
 
 def alone(at_once: int = 8, batch: int = 5) -> Trainer:

@@ -263,7 +263,7 @@ def test_what_begins_a_sequence_is_nowhere_in_it(tmp_path: Path) -> None:
     begins = tokenizer.encoder_tokens.first
     in_decoders, in_encoders = ((corpus.read(0, len(corpus)) == begins).sum() for corpus in corpora)
     assert in_decoders > 0 and in_encoders == 0
-    blocks = Batches(corpora[1], size, 8, 0, "peer")
+    blocks = Batches([corpora[1]], size, 8, 0, "peer")
     tokens, _, _ = next(MaskedBatches(blocks, MaskedExamples(Masking(manifest, tokenizer), 0, "peer")))
     assert (tokens[:, 0] == begins).all() and not (tokens[:, 1:] == begins).any()
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dupt_swarm.errors import CheckpointError, CorpusError
-from dupt_swarm.learning.batches import Batches, MixedBatches
+from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.token_files import Split
 
 K = 4
@@ -28,12 +29,12 @@ def split(which: int, blocks: int) -> Split:
 
 def mix(
     blocks: Sequence[int], weights: Sequence[float], batch_size: int = 1, seed: int = 1, peer: str = "a"
-) -> MixedBatches:
+) -> Batches:
     splits = [split(which, count) for which, count in enumerate(blocks)]
-    return MixedBatches(splits, weights, K, batch_size, seed, peer)
+    return Batches(splits, K, batch_size, seed, peer, weights)
 
 
-def deal(batches: MixedBatches | Batches, count: int) -> list[tuple[int, int]]:
+def deal(batches: Batches, count: int) -> list[tuple[int, int]]:
     """Corpus and block of the next ``count`` sequences."""
     rows = [int(row[0]) for inputs, _ in islice(batches, count) for row in inputs]
     return [(row // APART, row % APART // K) for row in rows]
@@ -56,8 +57,8 @@ def test_a_weight_is_how_often_a_token_is_seen() -> None:
 def test_an_epoch_has_no_more_blocks_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However much the swarm offers: of each its share, of what is little one block."""
     monkeypatch.setattr("dupt_swarm.learning.batches.EPOCH_BLOCKS_MAX", 100)
-    stream = SimpleNamespace(count=900)
-    mixed = MixedBatches([split(0, 90), split(1, 2)], [1, 1, 1], K, 1, 1, "a", stream)
+    stream: Any = SimpleNamespace(count=900)
+    mixed = Batches([split(0, 90), split(1, 2)], K, 1, 1, "a", [1, 1, 1], stream)
     assert mixed.blocks == [9, 1, 91]
 
 
@@ -122,7 +123,7 @@ def test_order_depends_on_seed_and_peer() -> None:
 
 def test_a_position_fits_any_mixture() -> None:
     """Who adds a corpus, takes one away or changes a weight goes on from the same checkpoint."""
-    alone, mixed = Batches(split(0, 7), K, 3, 1, "a"), mix([7, 9], [1, 0.4], 3)
+    alone, mixed = Batches([split(0, 7)], K, 3, 1, "a"), mix([7, 9], [1, 0.4], 3)
     deal(alone, 4)
     mixed.load_state_dict(alone.state_dict())
     deal(mixed, 4)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CheckpointError, CorpusError
-from dupt_swarm.learning.batches import Batches, MixedBatches
-from dupt_swarm.learning.offered import AHEAD, PATIENCE_SECONDS, OfferedBatches, OfferedBlocks, shard_order
+from dupt_swarm.learning.batches import Batches
+from dupt_swarm.learning.offered import AHEAD, PATIENCE_SECONDS, OfferedBlocks, shard_order
 from dupt_swarm.learning.token_files import Split, TokenIds
 
 K = 4
@@ -50,7 +50,7 @@ def shards(count: int, here: Sequence[int] | None = None) -> Shards:
 def deal(blocks: OfferedBlocks, count: int) -> list[tuple[int, int]]:
     """Shard and block of the next ``count`` blocks."""
     found = []
-    for split, block in blocks.take(count):
+    for split, block in (blocks.next() for _ in range(count)):
         first = int(split.read(block * K, block * K + 1)[0])
         found.append((first // APART, first % APART // K))
     return found
@@ -125,7 +125,7 @@ def test_a_shard_that_was_removed_is_read_again_from_memory() -> None:
 def test_nothing_here_is_an_error_with_a_remedy() -> None:
     """Whoever opens the stock waits for the first shard; without it there is nothing to do."""
     with pytest.raises(CorpusError, match="join again where it can be fetched"):
-        OfferedBlocks(shards(2, here=()), K, 1, "a").take(1)
+        OfferedBlocks(shards(2, here=()), K, 1, "a").next()
 
 
 def test_shards_that_were_made_wrong_are_passed_over() -> None:
@@ -143,7 +143,7 @@ def test_shards_that_were_made_wrong_are_passed_over() -> None:
     text = shards(5)
     text.unusable = {*range(5)}
     with pytest.raises(CorpusError, match="no text of the swarm's is here"):
-        OfferedBlocks(text, K, 1, "a").take(1)
+        OfferedBlocks(text, K, 1, "a").next()
 
 
 def test_a_text_shorter_than_a_block_is_refused() -> None:
@@ -186,11 +186,11 @@ def test_a_peer_that_changes_between_own_text_and_the_swarms_goes_on() -> None:
     """The state of each kind of batches is one for the others: what they do not know begins anew."""
     own = Split([np.arange(50_000, 50_000 + 20 * K + 1, dtype="<u2")])
 
-    def kinds() -> list[Batches | MixedBatches | OfferedBatches]:
+    def kinds() -> list[Batches]:
         return [
-            Batches(own, K, 2, 1, "a"),
-            OfferedBatches(OfferedBlocks(shards(10), K, 1, "a"), K, 2),
-            MixedBatches([own], [1, 0.5], K, 2, 1, "a", OfferedBlocks(shards(10), K, 1, "a")),
+            Batches([own], K, 2, 1, "a"),
+            Batches([], K, 2, 1, "a", stream=OfferedBlocks(shards(10), K, 1, "a")),
+            Batches([own], K, 2, 1, "a", [1, 0.5], OfferedBlocks(shards(10), K, 1, "a")),
         ]
 
     for before in kinds():
@@ -208,12 +208,12 @@ def test_a_peer_that_changes_between_own_text_and_the_swarms_goes_on() -> None:
 
 def test_batches_have_inputs_and_targets() -> None:
     """int64 [batch_size, k], the targets one token later; their state is that of the blocks."""
-    batches = OfferedBatches(OfferedBlocks(shards(3), K, 1, "a"), K, 4)
+    batches = Batches([], K, 4, 1, "a", stream=OfferedBlocks(shards(3), K, 1, "a"))
     for inputs, targets in islice(batches, 5):
         assert inputs.shape == targets.shape == (4, K)
         assert inputs.dtype == targets.dtype == torch.int64
         assert torch.equal(inputs + 1, targets)
-    again = OfferedBatches(OfferedBlocks(shards(3), K, 1, "a"), K, 4)
+    again = Batches([], K, 4, 1, "a", stream=OfferedBlocks(shards(3), K, 1, "a"))
     again.load_state_dict(batches.state_dict())
     assert torch.equal(next(again)[0], next(batches)[0])
 
@@ -222,10 +222,10 @@ def test_a_corpus_of_ones_own_beside_it() -> None:
     """A weight is how often a token is seen, of the swarm's text too, and both go on where they stopped."""
     own = Split([np.arange(50_000, 50_000 + 20 * K + 1, dtype="<u2")])
 
-    def mix() -> MixedBatches:
-        return MixedBatches([own], [1, 0.5], K, 2, 1, "a", OfferedBlocks(shards(10), K, 1, "a"))
+    def mix() -> Batches:
+        return Batches([own], K, 2, 1, "a", [1, 0.5], OfferedBlocks(shards(10), K, 1, "a"))
 
-    def rows(batches: MixedBatches, count: int) -> list[int]:
+    def rows(batches: Batches, count: int) -> list[int]:
         return [int(row[0]) for inputs, _ in islice(batches, count) for row in inputs]
 
     batches = mix()

@@ -17,7 +17,6 @@ from dupt_swarm.learning.batches import (
     Batch,
     Batches,
     BatchSource,
-    MixedBatches,
     count_blocks,
     cut_step,
     read_blocks,
@@ -26,7 +25,7 @@ from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.mixture import Mixture, Offered, texts_of, weight_of_offered
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
-from dupt_swarm.learning.offered import OfferedBatches, OfferedBlocks, OfferedText
+from dupt_swarm.learning.offered import OfferedBlocks, OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -105,16 +104,10 @@ class LearntFromText(TrainingObjective):
     def batches(self, sequences: int, peer: str) -> tuple[BatchSource, int]:
         batch_size, micro_batches = cut_step(self._manifest, sequences)
         splits, offered = [corpus.train for corpus in self.mixture.corpora], self.mixture.offered
-        order = (self._block_length, batch_size, self._manifest.seed, peer)
-        if offered is None and len(splits) == 1:
-            return Batches(splits[0], *order), micro_batches
-        stream = None
-        if offered is not None:
-            stream = OfferedBlocks(offered.text, self._block_length, self._manifest.seed, peer)
-        if stream is not None and not splits:
-            return OfferedBatches(stream, self._block_length, batch_size), micro_batches
+        length, seed = self._block_length, self._manifest.seed
+        stream = None if offered is None else OfferedBlocks(offered.text, length, seed, peer)
         weights = [each.weight for each in self.mixture.components]
-        return MixedBatches(splits, weights, *order, stream), micro_batches
+        return Batches(splits, length, batch_size, seed, peer, weights, stream), micro_batches
 
     def example(self, sequences: int) -> Batch:
         split = self.mixture.components[0].held_out

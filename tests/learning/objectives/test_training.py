@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.batches import Batches, MixedBatches
+from dupt_swarm.learning.batches import Batches
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.objectives import build_model, check_data, kind_of, tables
 from dupt_swarm.learning.objectives.language import Language
@@ -233,7 +233,7 @@ def test_a_corpus_alone_is_dealt_out_as_ever(two_texts: tuple[Path, Path], tmp_p
     opened = language_of(tmp_path, WeightedCorpus(two_texts[0], 0.3))
     [corpus] = opened.mixture.corpora
     batches, _ = opened.batches(2, "peer")
-    expected = Batches(corpus.train, 16, 2, 1, "peer")
+    expected = Batches([corpus.train], 16, 2, 1, "peer")
     for _ in range(50):
         assert all(map(torch.equal, next(batches), next(expected)))
 
@@ -243,7 +243,7 @@ def test_several_corpora_are_mixed_by_their_weights(two_texts: tuple[Path, Path]
     opened = language_of(tmp_path, WeightedCorpus(two_texts[0]), WeightedCorpus(two_texts[1], 0.25))
     first, second = (len(corpus.train) for corpus in opened.mixture.corpora)
     batches, _ = opened.batches(2, "peer")
-    assert isinstance(batches, MixedBatches)
+    assert isinstance(batches, Batches)
     assert batches.blocks == [(first - 1) // 16, round((second - 1) // 16 / 4)]
     assert (opened.size, opened.unit) == (first + second, "tokens")
 
