@@ -82,60 +82,39 @@ def weight_of_offered(settings: OracleSettings | EvaluatorSettings) -> float | N
 
 
 @dataclass(frozen=True)
-class Offered:
-    """The text that the swarm offers, with its weight."""
-
-    text: OfferedText
-    weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class Component:
-    """A corpus of a mixture, or what the swarm offers.
-
-    Attributes:
-        tokens: how many there are to train on.
-        weight: of each.
-        held_out: what is not trained on.
-    """
-
-    tokens: int
-    weight: float
-    held_out: Split
-
-
-@dataclass(frozen=True)
 class Mixture:
     """Tokenised corpora, and what the swarm offers: one thing at least.
 
     Attributes:
         corpora: those on this machine.
-        weights: of each of them.
         offered: what the swarm offers, if that is asked for.
+        weights: of each corpus, and of what the swarm offers.
     """
 
     corpora: Sequence[Corpus]
     weights: Sequence[float]
-    offered: Offered | None = None
+    offered: OfferedText | None = None
 
     @classmethod
     def prepare(
         cls,
-        texts: Sequence[WeightedText],
+        settings: OracleSettings | EvaluatorSettings,
         tokenizer: Tokenizer,
         cache_dir: Path,
         *,
         context_length: int,
         seed: int,
         progress: Progress | None = None,
-        offered: Offered | None = None,
+        offered: OfferedText | None = None,
     ) -> Self:
-        """Open the tokenised corpora, each in a folder of its own in ``cache_dir``, or build them there.
+        """Open the corpora that the settings name, each in a folder in ``cache_dir``, or build them there.
 
         Tokens of corpora that are not among them stay, since they took hours; what a killed process left
         unfinished is removed. For arguments and errors see `Corpus.prepare`; progress is that of one corpus
         after the other.
         """
+        texts, weight = texts_of(settings), weight_of_offered(settings)
+        assert weight is None or offered is not None, "whoever asks for it is given it"
         _remove_unfinished(cache_dir)
         corpora = [
             Corpus.prepare(
@@ -148,24 +127,20 @@ class Mixture:
             )
             for text in texts
         ]
-        return cls(corpora, [text.weight for text in texts], offered)
+        weights = [text.weight for text in texts]
+        return cls(corpora, weights) if weight is None else cls(corpora, [*weights, weight], offered)
 
     @property
-    def train_tokens(self) -> int:
-        """How many there are to train on."""
-        return sum(component.tokens for component in self.components)
+    def tokens(self) -> list[int]:
+        """How many there are to train on, in each corpus, and in what the swarm offers."""
+        own = [len(corpus.train) for corpus in self.corpora]
+        return own if self.offered is None else [*own, sum(self.offered.shards)]
 
     @property
-    def components(self) -> list[Component]:
-        """All: the corpora, then what the swarm offers."""
-        own = [
-            Component(len(corpus.train), weight, corpus.held_out)
-            for corpus, weight in zip(self.corpora, self.weights, strict=True)
-        ]
-        if self.offered is None:
-            return own
-        text = self.offered.text
-        return [*own, Component(sum(text.shards), self.offered.weight, text.held_out)]
+    def held_out(self) -> list[Split]:
+        """What is not trained on, likewise."""
+        own = [corpus.held_out for corpus in self.corpora]
+        return own if self.offered is None else [*own, self.offered.held_out]
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -174,11 +149,12 @@ class Mixture:
 
     @property
     def shares(self) -> list[float]:
-        """How much of the training each of the components is; together 1."""
-        components = self.components
+        """How much of the training each of them is; together 1."""
         # The greatest weight is 1: no product grows beyond what a float can hold.
-        greatest = max(component.weight for component in components)
-        amounts = [component.tokens * (component.weight / greatest) for component in components]
+        greatest = max(self.weights)
+        amounts = [
+            tokens * (weight / greatest) for tokens, weight in zip(self.tokens, self.weights, strict=True)
+        ]
         return [amount / sum(amounts) for amount in amounts]
 
 

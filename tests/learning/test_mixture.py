@@ -40,7 +40,7 @@ def prepare(folder: Path, *corpora: Path | tuple[Path, float], **more: Any) -> t
     """The mixture, and how often progress was reported: never, if its tokens were there."""
     calls: list[Any] = []
     mixture = Mixture.prepare(
-        texts_of(settings(*corpora, **more)),
+        settings(*corpora, **more),
         BYTES,
         folder / "tokens",
         context_length=16,
@@ -55,7 +55,7 @@ def test_each_corpus_has_its_own_tokens(a: Path, b: Path, tmp_path: Path) -> Non
     mixture, _ = prepare(tmp_path, a, (b, 0.3))
     alone = [prepare(tmp_path / path.stem, path)[0].corpora[0] for path in (a, b)]
     assert mixture.weights == [1.0, 0.3]
-    assert mixture.train_tokens == sum(len(corpus.train) for corpus in alone)
+    assert sum(mixture.tokens) == sum(len(corpus.train) for corpus in alone)
     for corpus, expected in zip(mixture.corpora, alone, strict=True):
         for mine, theirs in ((corpus.train, expected.train), (corpus.held_out, expected.held_out)):
             assert mine.read(0, len(mine)).tolist() == theirs.read(0, len(theirs)).tolist()
@@ -137,7 +137,7 @@ def test_a_language_is_asked_of_dumps_only(a: Path, b: Path, tmp_path: Path) -> 
     """Text beside a dump stays; only where no corpus has a dump, each says that the language is wrong."""
     (tmp_path / "dumps").mkdir()
     dump = write_dump(tmp_path / "dumps" / "dewiki-1-pages-articles.xml.bz2", page("Bär", "Ein Bär. " * 20))
-    assert prepare(tmp_path, a, dump.parent, language="de")[0].train_tokens > 0
+    assert sum(prepare(tmp_path, a, dump.parent, language="de")[0].tokens) > 0
     with pytest.raises(CorpusError, match=r"dumps: .* in the language `fr`; choose one of de"):
         prepare(tmp_path, a, dump.parent, language="fr")
     with pytest.raises(CorpusError, match=r"a: .* in the language `de`; leave the language out"):

@@ -99,8 +99,8 @@ class MaskedLanguage(LearntFromText):
             CorpusError: no document has two parts.
         """
         pieces = []
-        for number, component in enumerate(self.mixture.components):
-            held_out = held_out_batches(component.held_out, self._block_length, 1, SAMPLED)
+        for number, split in enumerate(self.mixture.held_out):
+            held_out = held_out_batches(split, self._block_length, 1, SAMPLED)
             found = [len(self._masking.piece_in(inputs[0].numpy())) for inputs, _ in held_out]
             if max(found) < 2:
                 raise CorpusError(

@@ -23,7 +23,7 @@ from dupt_swarm.learning.batches import (
 )
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
-from dupt_swarm.learning.mixture import Mixture, Offered, texts_of, weight_of_offered
+from dupt_swarm.learning.mixture import Mixture, texts_of, weight_of_offered
 from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
 from dupt_swarm.learning.offered import OfferedBlocks, OfferedText
 from dupt_swarm.learning.quality import Quality
@@ -46,7 +46,7 @@ class LearntFromText(TrainingObjective):
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, mixture: Mixture) -> None:
         self.mixture = mixture
-        self.size = mixture.train_tokens
+        self.size = sum(mixture.tokens)
         self.left_out = mixture.left_out
         self._manifest = manifest
         self._block_length = self.block_length(manifest)
@@ -88,29 +88,26 @@ class LearntFromText(TrainingObjective):
         progress: Progress | None = None,
         offered: OfferedText | None = None,
     ) -> Self:
-        weight = weight_of_offered(settings)
-        assert weight is None or offered is not None, "whoever asks for it is given it"
         mixture = Mixture.prepare(
-            texts_of(settings),
+            settings,
             tokenizer,
             cache,
             context_length=cls.block_length(manifest),
             seed=manifest.seed,
             progress=progress,
-            offered=None if weight is None or offered is None else Offered(offered, weight),
+            offered=offered,
         )
         return cls(manifest, tokenizer, mixture)
 
     def batches(self, sequences: int, peer: str) -> tuple[BatchSource, int]:
         batch_size, micro_batches = cut_step(self._manifest, sequences)
-        splits, offered = [corpus.train for corpus in self.mixture.corpora], self.mixture.offered
-        length, seed = self._block_length, self._manifest.seed
-        stream = None if offered is None else OfferedBlocks(offered.text, length, seed, peer)
-        weights = [each.weight for each in self.mixture.components]
-        return Batches(splits, length, batch_size, seed, peer, weights, stream), micro_batches
+        mixture, length, seed = self.mixture, self._block_length, self._manifest.seed
+        splits = [corpus.train for corpus in mixture.corpora]
+        stream = None if mixture.offered is None else OfferedBlocks(mixture.offered, length, seed, peer)
+        return Batches(splits, length, batch_size, seed, peer, mixture.weights, stream), micro_batches
 
     def example(self, sequences: int) -> Batch:
-        split = self.mixture.components[0].held_out
+        split = self.mixture.held_out[0]
         blocks = [(split, number % self._blocks(split)) for number in range(sequences)]
         return read_blocks(blocks, self._block_length)
 
@@ -121,8 +118,8 @@ class LearntFromText(TrainingObjective):
         most = held_out_sequences(most, parameter_count(model), self._block_length, device)
         shares = self.mixture.shares
         parts = [
-            [(each.held_out, min(max(1, round(most * share)), self._blocks(each.held_out)))]
-            for each, share in zip(self.mixture.components, shares, strict=True)
+            [(split, min(max(1, round(most * share)), self._blocks(split)))]
+            for split, share in zip(self.mixture.held_out, shares, strict=True)
         ]
         return Quality.together(self._measure(model, device, sequences, parts, look, first), shares)
 
@@ -132,7 +129,7 @@ class LearntFromText(TrainingObjective):
         """See `TrainingObjective`. Each token counts the same."""
         part, left = [], sys.maxsize if most is None else most
         trained_on = (corpus.train for corpus in self.mixture.corpora)
-        for split in (*trained_on, *(each.held_out for each in self.mixture.components)):
+        for split in (*trained_on, *self.mixture.held_out):
             blocks = min(left, self._blocks(split))
             part.append((split, blocks))
             left -= blocks

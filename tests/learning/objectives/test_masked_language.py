@@ -28,7 +28,7 @@ def opened(folder: Path, *, nsp: bool) -> tuple[Manifest, MaskedLanguage, Split]
     manifest = encoder_manifest(TOKENIZER, nsp=nsp, model={"context_length": 32})
     text = OracleSettings(manual_in(folder / "text", "i"))
     objective = MaskedLanguage.open(manifest, TOKENIZER, text, folder / "cache")
-    return manifest, objective, objective.mixture.components[0].held_out
+    return manifest, objective, objective.mixture.held_out[0]
 
 
 def test_held_out_blocks_begin_anywhere(tmp_path: Path) -> None:
