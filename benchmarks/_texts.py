@@ -49,7 +49,7 @@ def tokenizer_of(
     folder: Path, vocabulary_size: int, special_tokens: Sequence[str] = (END_OF_TEXT,)
 ) -> Tokenizer:
     """One that is trained on all texts below ``folder``."""
-    pieces = read_pieces(find_sources(folder))
+    pieces = (piece for source in find_sources(folder) for piece in read_pieces(source))
     return train_tokenizer((piece.text for piece in pieces), vocabulary_size, special_tokens)
 
 

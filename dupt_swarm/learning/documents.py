@@ -58,7 +58,7 @@ class Piece(NamedTuple):
     text: str
     first: bool  # begins its document
     last: bool  # ends it
-    bytes_read: int  # of all sources together, up to here
+    bytes_read: int  # of its source, up to here
 
 
 def find_sources(path: Path | str) -> list[Source]:
@@ -118,27 +118,24 @@ def _find(path: Path) -> list[Path]:
     return [Path(file) for file in found if _kind(Path(file))]
 
 
-def read_pieces(sources: Sequence[Source], field: str = "text", *, skim: bool = False) -> Iterator[Piece]:
-    """All documents of ``sources`` in order, without the empty ones.
+def read_pieces(source: Source, field: str = "text", *, skim: bool = False) -> Iterator[Piece]:
+    """All documents of ``source`` in order, without the empty ones.
 
     Args:
-        sources: files of a corpus.
+        source: a file of a corpus.
         field: the JSON key or the Parquet column that holds the text.
         skim: the articles of a dump keep their markup, which takes very long to remove.
 
     Raises:
-        CorpusError: a file cannot be read or is not what its name says, a line lacks the field, or
-            a library is missing; file, line and remedy are named.
+        CorpusError: it cannot be read or is not what its name says, a line lacks the field, or a library is
+            missing; file, line and remedy are named.
     """
-    readers, before = _SKIMMERS if skim else _READERS, 0
-    for source in sources:
-        path = Path(source.path)
-        read = readers.get(_kind(path), _read_folder)
-        with reported(path):
-            for piece in _pieces(read(path, field)):
-                # A file that grows meanwhile must not count for more than its size at the start.
-                yield piece._replace(bytes_read=before + min(piece.bytes_read, source.size))
-        before += source.size
+    path = Path(source.path)
+    read = (_SKIMMERS if skim else _READERS).get(_kind(path), _read_folder)
+    with reported(path):
+        for piece in _pieces(read(path, field)):
+            # A file that grows meanwhile must not count for more than its size at the start.
+            yield piece._replace(bytes_read=min(piece.bytes_read, source.size))
 
 
 class _Chunk(NamedTuple):

@@ -56,9 +56,10 @@ class TextFiles:
         leave_out: Callable[[LeftOut], object],
         look: Callable[[], object] = lambda: None,
     ) -> Iterator[Piece]:
-        """Their text; see `read_pieces`. Unless strict, files that cannot be read to their end are left out.
+        """Their text; see `read_pieces`, but bytes are those of all sources together.
 
-        So each file is read twice, the second time from memory as a rule; tokenising takes far longer.
+        Unless strict, files that cannot be read to their end are left out. So each file is read twice, the
+        second time from memory as a rule; tokenising takes far longer.
 
         Args:
             sources: from `find`.
@@ -68,12 +69,9 @@ class TextFiles:
         Raises:
             CorpusError: no file is left, or a library is missing; if strict, one cannot be read.
         """
-        if self.strict:
-            yield from read_pieces(sources, self.field)
-            return
         starts = dict(zip(sources, accumulate((source.size for source in sources), initial=0), strict=False))
-        for source in self._readable(sources, leave_out, look):
-            for piece in read_pieces([source], self.field):
+        for source in sources if self.strict else self._readable(sources, leave_out, look):
+            for piece in read_pieces(source, self.field):
                 yield piece._replace(bytes_read=starts[source] + piece.bytes_read)
 
     def check(self) -> None:
@@ -86,7 +84,7 @@ class TextFiles:
         problem = CorpusError(f"{self.path}: there is no text in it; give some")
         for source in self.find():
             try:
-                if next(read_pieces([source], self.field, skim=True), None) is not None:
+                if next(read_pieces(source, self.field, skim=True), None) is not None:
                     return
             except CorpusError as error:
                 problem = error
@@ -101,12 +99,7 @@ class TextFiles:
             CorpusError: none can be, or there is no text; if strict, also if one cannot be.
         """
         self.check()
-        sources = self.find()
-        if not self.strict:
-            return list(self._readable(sources, leave_out))
-        for _ in read_pieces(sources, self.field, skim=True):
-            pass
-        return sources
+        return list(self._readable(self.find(), leave_out))
 
     def _readable(
         self,
@@ -118,7 +111,7 @@ class TextFiles:
         first, left_out = None, 0
         for source in sources:
             if error := problem_with(source, self.field, look):
-                if len(sources) == 1:
+                if self.strict or len(sources) == 1:
                     raise error
                 first, left_out = first or error, left_out + 1
                 leave_out(LeftOut(source.path, str(error), not isinstance(error, InaccessibleError)))
@@ -138,7 +131,7 @@ def problem_with(source: Source, field: str, look: Callable[[], object] = lambda
     """
     characters = 0
     try:
-        for piece in read_pieces([source], field, skim=True):
+        for piece in read_pieces(source, field, skim=True):
             characters += len(piece.text)
             if characters >= LOOK_CHARACTERS:
                 characters = 0

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from dupt_swarm.errors import CorpusError, install
 from dupt_swarm.learning import documents as documents_module
 from dupt_swarm.learning.documents import find_sources, read_pieces
+from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.tokenizer import train_tokenizer
 
 LINES = [{"text": "one"}, {"text": "two\nlines"}, {"text": ""}, {"text": None}, {"text": "😀", "id": 5}]
@@ -28,7 +29,7 @@ LINES = [{"text": "one"}, {"text": "two\nlines"}, {"text": ""}, {"text": None}, 
 def read_documents(path: Path | str, field: str = "text") -> list[str]:
     documents: list[str] = []
     parts: list[str] = []
-    for piece in read_pieces(find_sources(path), field):
+    for piece in (piece for source in find_sources(path) for piece in read_pieces(source, field)):
         assert piece.first == (not parts)
         parts.append(piece.text)
         if piece.last:
@@ -118,11 +119,11 @@ def test_bytes_read(tmp_path: Path) -> None:
     write(tmp_path / "b.txt.gz", b"some text")
     write_parquet(tmp_path / "c.parquet", {"text": ["x", "y"]})
     sources = find_sources(tmp_path)
-    read = [piece.bytes_read for piece in read_pieces(sources)]
+    read = [piece.bytes_read for piece in TextFiles(tmp_path, strict=True).read(sources, print)]
     assert sorted(read) == read
     assert sum(source.size for source in sources) == read[-1]
     grown = sources[0]._replace(size=3)
-    assert [piece.bytes_read for piece in read_pieces([grown])][-1] == 3, "as large as it was when found"
+    assert [piece.bytes_read for piece in read_pieces(grown)][-1] == 3, "as large as it was when found"
 
 
 @given(st.lists(st.text(alphabet="ab \n\té", max_size=40), max_size=5), st.integers(1, 12))
@@ -136,7 +137,7 @@ def test_pieces_join_to_the_document(
         patch.setattr(documents_module, "PIECE_CHARACTERS", size)
         assert [text for text in texts if text] == read_documents(path)
         assert [text for text in ["".join(texts)] if text] == read_documents(text_path)
-        assert all(0 < len(piece.text) <= size for piece in read_pieces(find_sources(path)))
+        assert all(0 < len(piece.text) <= size for piece in read_pieces(find_sources(path)[0]))
 
 
 def test_cuts_do_not_change_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ def test_cuts_do_not_change_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     text = "It's the swarm's text:\n\n    indented, 12 words\r\nand  double  spaces. " * 20
     tokenizer = train_tokenizer([text], 300)
     monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 50)
-    pieces = list(read_pieces(find_sources(write(tmp_path / "a.txt", text.encode()))))
+    pieces = list(read_pieces(find_sources(write(tmp_path / "a.txt", text.encode()))[0]))
     assert len(pieces) > 20
     assert tokenizer.encode(text) == [token for piece in pieces for token in tokenizer.encode(piece.text)]
 
@@ -253,7 +254,7 @@ def test_unreadable_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(
         CorpusError, match=r"a\.txt: cannot be read: Permission denied; check its permissions"
     ):
-        list(read_pieces(sources))
+        list(read_pieces(sources[0]))
 
 
 def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +272,7 @@ def test_unreadable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     sources = find_sources(tmp_path)
     assert [Path(source.path).name for source in sources] == ["a", "b.txt"]
     with pytest.raises(CorpusError, match=r"a: cannot be read: Permission denied"):
-        list(read_pieces(sources))
+        list(read_pieces(sources[0]))
 
 
 def test_a_path_that_cannot_be_looked_at(tmp_path: Path) -> None:
@@ -312,4 +313,4 @@ def test_file_that_vanishes(tmp_path: Path) -> None:
     sources = find_sources(write(tmp_path / "a.txt", b"a"))
     (tmp_path / "a.txt").unlink()
     with pytest.raises(CorpusError, match=r"a\.txt: cannot be read: No such file"):
-        list(read_pieces(sources))
+        list(read_pieces(sources[0]))
