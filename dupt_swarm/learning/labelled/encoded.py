@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Generic, Self, TypeVar
 
 import numpy as np
@@ -18,6 +19,7 @@ Batch = TypeVar("Batch", bound=tuple[Tensor, ...])
 HELD_OUT_FRACTION = 0.1
 
 
+@dataclass(frozen=True)
 class Encoded(ABC, Generic[Batch]):
     """Examples, encoded.
 
@@ -45,9 +47,9 @@ class Encoded(ABC, Generic[Batch]):
     def batch(self, indices: Sequence[int]) -> Batch:
         """Some examples, as the model takes them."""
 
-    @abstractmethod
     def _select(self, indices: Sequence[int]) -> Self:
         """Some examples, as examples."""
+        return replace(self, sequences=[self.sequences[index] for index in indices])
 
     @property
     def length_max(self) -> int:

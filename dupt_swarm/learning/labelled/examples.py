@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dupt_swarm.learning.labelled.encoded import Encoded, Tokens
+from dupt_swarm.learning.labelled.encoded import Encoded
 
 ExampleBatch = tuple[Tensor, Tensor, Tensor]
 
@@ -22,15 +23,10 @@ class Examples(Encoded[ExampleBatch]):
     Attributes:
         labels: [N], int64 or fp32; zeros if there are none.
         empty: how many had a text without a single character.
-        left_out: how many of those are not among these examples.
     """
 
-    sequences: list[tuple[Tokens, ...]]
     labels: Tensor
-    tokens_per_example: int
-    truncated: int = 0
-    empty: int = 0
-    left_out: int = 0
+    empty: int
 
     @property
     def sequences_max(self) -> int:
@@ -61,9 +57,6 @@ class Examples(Encoded[ExampleBatch]):
             every.update(self._bytes(index))
         return every.hexdigest()
 
-    def _select(self, indices: Sequence[int]) -> Examples:
-        return replace(
-            self,
-            sequences=[self.sequences[index] for index in indices],
-            labels=self.labels[torch.tensor(indices, dtype=torch.int64)],
-        )
+    def _select(self, indices: Sequence[int]) -> Self:
+        labels = self.labels[torch.tensor(indices, dtype=torch.int64)]
+        return replace(super()._select(indices), labels=labels)

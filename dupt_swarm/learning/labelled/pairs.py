@@ -33,16 +33,13 @@ POOL = 32  # steps whose examples are sorted by length: what is padded becomes a
 class Pairs(Encoded[PairBatch]):
     """Sources and targets, encoded; see `Encoded`.
 
+    The sequences of each are its source and its target, with the end of the text.
+
     Attributes:
-        sequences: of each its source and its target, with the end of the text.
         end: the token that begins what the decoder is given.
     """
 
-    sequences: list[tuple[Tokens, ...]]
     end: int
-    tokens_per_example: int
-    truncated: int = 0
-    left_out: int = 0
 
     @property
     def sequences_max(self) -> int:
@@ -76,9 +73,6 @@ class Pairs(Encoded[PairBatch]):
         sides = (sorted(side, key=len, reverse=True) for side in zip(*self.sequences, strict=True))
         pairs = list(zip(*sides, strict=True))[:count]
         return replace(self, sequences=pairs).batch(range(len(pairs)))
-
-    def _select(self, indices: Sequence[int]) -> Pairs:
-        return replace(self, sequences=[self.sequences[index] for index in indices])
 
 
 def padded(sequences: Sequence[Sequence[int] | Tokens]) -> tuple[Tensor, Tensor]:
@@ -117,7 +111,7 @@ def load_pairs(files: LabelledFiles, tokenizer: Tokenizer, context_length: int) 
     if not pairs:
         reason = f"all {rows} rows have an empty text" if rows else "there are no rows"
         raise CorpusError(f"{files.path}: {reason}; give some pairs of texts")
-    return Pairs(pairs, end, context_length, truncated, rows - len(pairs))
+    return Pairs(pairs, context_length, truncated, rows - len(pairs), end)
 
 
 def read_pairs(files: LabelledFiles) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ def of_lengths(lengths: list[int]) -> Pairs:
     sequences = [
         (np.full(length, number, np.int32), np.ones(1, np.int32)) for number, length in enumerate(lengths)
     ]
-    return Pairs(list(sequences), 0, 16)
+    return Pairs(list(sequences), 16, 0, 0, 0)
 
 
 def test_a_batch_of_pairs(tmp_path: Path) -> None:
