@@ -21,7 +21,7 @@ from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.strategies.flat import clip_gradients, flatten, unflatten
 from dupt_swarm.learning.trainer import Trainer
-from dupt_swarm.manifest import Inner
+from dupt_swarm.manifest import Inner, Schedule
 
 
 class DecayingAdamW:
@@ -30,10 +30,13 @@ class DecayingAdamW:
     def __init__(
         self, parameters: Iterable[nn.Parameter], settings: FinetuningSettings, updates: int
     ) -> None:
-        """``updates``: after so many the learning rate is 0."""
-        self._parameters, self._settings, self._updates = list(parameters), settings, updates
-        self._warmup = round(settings.warmup_ratio * updates)
-        self._done = 0
+        """``updates``: after so many the learning rate is 0.
+
+        In the published code the first one has the learning rate 0, too; here each update counts.
+        """
+        self._parameters, self._settings, self._done = list(parameters), settings, 0
+        warmup = round(settings.warmup_ratio * updates)
+        self._schedule = Schedule(decay="linear", warmup_updates=warmup, total_updates=updates)
         self._inner = build_inner(
             self._parameters,
             Inner(
@@ -46,7 +49,7 @@ class DecayingAdamW:
     @property
     def learning_rate(self) -> float:
         """Of the next update."""
-        return self._settings.learning_rate * linear_factor(self._done, self._warmup, self._updates)
+        return self._settings.learning_rate * self._schedule.factor(self._done)
 
     def step(self, *, tokens: int) -> None:
         """See `Trainer`'s `Optimizer`. The step size does not depend on the number of tokens."""
@@ -69,16 +72,6 @@ class DecayingAdamW:
         """Go on after ``state``."""
         self._done = state["done"]
         self._inner.load_state_dict(state["inner"])
-
-
-def linear_factor(update: int, warmup: int, updates: int) -> float:
-    """The learning rate at ``update`` (from 0) ÷ its peak: it rises for ``warmup`` updates, then falls to 0.
-
-    The published code begins with an update of learning rate 0; here each update counts.
-    """
-    if update < warmup:
-        return (update + 1) / (warmup + 1)
-    return max(0.0, (updates - update) / (updates - warmup))
 
 
 SAVE_SECONDS = 300.0  # between two saves within an epoch

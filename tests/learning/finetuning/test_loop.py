@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning import device as device_module
-from dupt_swarm.learning.finetuning.loop import DecayingAdamW, FineTuning, Moment, linear_factor
+from dupt_swarm.learning.finetuning.loop import DecayingAdamW, FineTuning, Moment
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
@@ -211,8 +211,19 @@ def test_no_example_is_lost_to_fp16(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_learning_rate() -> None:
     """It rises over the warm-up, then falls linearly; each update counts, and after the last it is 0."""
-    assert [linear_factor(update, 2, 6) for update in range(7)] == [1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25, 0.0]
-    assert [linear_factor(update, 0, 2) for update in range(2)] == [1.0, 0.5]
+
+    def rates(updates: int, warmup: int) -> list[float]:
+        settings = FinetuningSettings(learning_rate=1.0, warmup_ratio=warmup / updates)
+        weight = nn.Parameter(torch.zeros(1))
+        weight.grad = torch.zeros(1)
+        optimizer, found = DecayingAdamW([weight], settings, updates), []
+        for _ in range(updates + 1):
+            found.append(optimizer.learning_rate)
+            optimizer.step(tokens=1)
+        return found
+
+    assert rates(6, 2) == [1 / 3, 2 / 3, 1.0, 0.75, 0.5, 0.25, 0.0]
+    assert rates(2, 0) == [1.0, 0.5, 0.0]
     rate = DecayingAdamW([nn.Parameter(torch.zeros(1))], FinetuningSettings(), 1000).learning_rate
     assert rate == pytest.approx(6.25e-5 / 3)  # a thousand updates begin with two of warm-up
 
