@@ -19,9 +19,7 @@ from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.reading import (
     decompressed,
-    json_object,
-    not_utf8,
-    read_lines,
+    read_json_rows,
     read_parquet_rows,
     reported,
     well_formed,
@@ -183,24 +181,14 @@ def _read_folder(path: Path, _field: str) -> Iterator[_Chunk]:
 
 
 def _read_jsonl(path: Path, field: str) -> Iterator[_Chunk]:
-    with path.open("rb") as raw:
-        for where, line in read_lines(path, decompressed(path, raw)):
-            if line.strip():
-                yield from _chunks(_json_text(line, field, where), raw.tell())
-
-
-def _json_text(line: bytes, field: str, where: str) -> str:
-    try:
-        row = json_object(line.decode("utf-8-sig"), where)
-    except UnicodeDecodeError as error:
-        raise not_utf8(where, error) from error
-    if field not in row:
-        raise CorpusError(
-            f"{where}: the line has no field `{field}`: it has {', '.join(row) or 'none'}; "
-            "name the field of the text",
-            setting="field",
-        )
-    return _text_of(row[field], field, where)
+    for where, row, position in read_json_rows(path):
+        if field not in row:
+            raise CorpusError(
+                f"{where}: the line has no field `{field}`: it has {', '.join(row) or 'none'}; "
+                "name the field of the text",
+                setting="field",
+            )
+        yield from _chunks(_text_of(row[field], field, where), position)
 
 
 def _read_parquet(path: Path, field: str) -> Iterator[_Chunk]:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, AnyStr, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from dupt_swarm.errors import CorpusError, install
 
@@ -36,7 +36,7 @@ def reported(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        raise not_utf8(path, error) from error
+        raise _not_utf8(path, error) from error
     except (EOFError, zlib.error) as error:
         raise _damaged(path, error) from error
     except OSError as error:
@@ -49,7 +49,7 @@ def reported(path: Path) -> Iterator[None]:
         ) from error
 
 
-def not_utf8(where: Path | str, error: UnicodeDecodeError) -> CorpusError:
+def _not_utf8(where: Path | str, error: UnicodeDecodeError) -> CorpusError:
     """What to say of bytes that are not UTF-8."""
     return CorpusError(f"{where}: not UTF-8 text: {error.reason}; convert it to UTF-8 or remove it")
 
@@ -72,31 +72,39 @@ def decompressed(path: Path, raw: IO[bytes]) -> IO[bytes]:
     return raw
 
 
-def read_lines(path: Path, stream: IO[AnyStr]) -> Iterator[tuple[str, AnyStr]]:
-    """The lines of ``stream``, the content of the file ``path``, each with the place to name in messages.
+class JsonRow(NamedTuple):
+    """A line of JSON: its place for messages, its cells, and how much of the file was read, in bytes."""
+
+    where: str
+    cells: dict[str, Any]
+    position: int
+
+
+def read_json_rows(path: Path) -> Iterator[JsonRow]:
+    """The objects of a file, one in each line; empty lines are passed over.
 
     Raises:
-        CorpusError: one has more than `LINE_MAX` bytes (of text: characters), which is not read on.
+        CorpusError: a line is no JSON object, is not UTF-8, or has more than `LINE_MAX` bytes.
     """
-    number = 0
-    while line := stream.readline(LINE_MAX + 1):
-        number += 1
-        if len(line) > LINE_MAX:
-            raise CorpusError(
-                f"{path}:{number}: the line is longer than {LINE_MAX >> 20} MiB; if the file is one JSON "
-                "array, write each of its objects into a line of its own"
-            )
-        yield f"{path}:{number}", line
+    with path.open("rb") as raw:
+        stream, number = decompressed(path, raw), 0
+        while line := stream.readline(LINE_MAX + 1):
+            number += 1
+            where = f"{path}:{number}"
+            if len(line) > LINE_MAX:
+                raise CorpusError(
+                    f"{where}: the line is longer than {LINE_MAX >> 20} MiB; if the file is one JSON array, "
+                    "write each of its objects into a line of its own"
+                )
+            if line.strip():
+                yield JsonRow(where, _json_object(line, where), raw.tell())
 
 
-def json_object(line: str, where: str) -> dict[str, Any]:
-    """What a line of JSON says; ``where`` it stands is named in messages.
-
-    Raises:
-        CorpusError: it is not JSON, or no object.
-    """
+def _json_object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _not_utf8(where, error) from error
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
     if not isinstance(found, dict):

@@ -6,13 +6,12 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.reading import decompressed, json_object, read_lines, read_parquet_rows
+from dupt_swarm.learning.reading import decompressed, read_json_rows, read_parquet_rows
 
 
 class Row(NamedTuple):
@@ -42,16 +41,6 @@ def check_columns(where: str, wanted: Sequence[str], there: Iterable[str]) -> No
         )
 
 
-@contextmanager
-def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
-    """A UTF-8 file with its line ends as they are, unpacked if its name ends in .gz."""
-    with (
-        path.open("rb") as raw,
-        io.TextIOWrapper(decompressed(path, raw), encoding="utf-8-sig", newline="") as stream,
-    ):
-        yield stream
-
-
 def read_csv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
     """The rows of a table whose first line names its columns; empty lines are passed over.
 
@@ -59,7 +48,10 @@ def read_csv(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
         CorpusError: a column is missing, or a row is not valid CSV.
     """
     csv.field_size_limit(sys.maxsize)  # else 128 kB
-    with open_text(path) as stream:
+    with (
+        path.open("rb") as raw,
+        io.TextIOWrapper(decompressed(path, raw), encoding="utf-8-sig", newline="") as stream,
+    ):
         rows = csv.reader(stream, strict=True)
         try:
             header = next(rows, None)
@@ -87,12 +79,9 @@ def read_json_lines(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
     Raises:
         CorpusError: a line is no JSON object, or lacks a column, or is too long.
     """
-    with open_text(path) as stream:
-        for where, line in read_lines(path, stream):
-            if line.strip():
-                cells = json_object(line, where)
-                check_columns(where, wanted, cells)
-                yield Row(where, {name: cells[name] for name in wanted})
+    for where, cells, _ in read_json_rows(path):
+        check_columns(where, wanted, cells)
+        yield Row(where, {name: cells[name] for name in wanted})
 
 
 def read_parquet(path: Path, wanted: Sequence[str]) -> Iterator[Row]:
