@@ -98,11 +98,7 @@ class NodeSettings:
         revoked: a file with the organiser's revocations, read as it changes, and kept. None: nothing is kept.
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
-        address_book: a file of peers met before, for when no initial peer answers. None: nothing is kept.
-        offences: a file of proofs against peers that have contradicted themselves. None: nothing is kept.
-        chain: a file of the links of all rounds. None: they are kept in memory.
-        pledges: a file of what this peer has signed of the last states. None: likewise.
-        origins: a folder of anchors from which less than a quorum went on. None: they are not kept.
+        own_folder: for what the node must not forget, see `disk.folders`. None: it is kept in memory only.
         offer: a folder of text that the swarm offers, to serve and to fetch into. None: none is kept.
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
@@ -126,11 +122,7 @@ class NodeSettings:
     revoked: Path | None = None
     swarm_id: str = ""
     identity_path: Path | None = None
-    address_book: Path | None = None
-    offences: Path | None = None
-    chain: Path | None = None
-    pledges: Path | None = None
-    origins: Path | None = None
+    own_folder: Path | None = None
     offer: Path | None = None
     checkpoint: Path | None = None
     manifest: bytes = b""
@@ -150,6 +142,10 @@ class NodeSettings:
                 "allow more, or do not relay",
                 setting=("relay_bytes", "relay"),
             )
+
+    def kept(self, name: str) -> Path | None:
+        """Where a file or folder of this name is kept, if it is."""
+        return None if self.own_folder is None else self.own_folder / name
 
 
 @dataclass(frozen=True)

@@ -157,11 +157,7 @@ class Swarm:
                 replace(
                     wish,
                     identity_path=folder.identity,
-                    address_book=folder.address_book,
-                    offences=folder.offences,
-                    chain=folder.chain,
-                    pledges=folder.pledges,
-                    origins=folder.origins,
+                    own_folder=folder.path,
                     offer=wish.offer or folder.offered.path,
                     checkpoint=checkpoint / REPLICA_FILE if checkpoint else None,
                     revoked=wish.revoked or folder.revoked,

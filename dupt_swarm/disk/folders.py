@@ -47,7 +47,10 @@ LOCK = "lock"
 CHECKPOINTS_KEPT = 2
 DAMAGED = ".damaged"
 ADDRESS_BOOK_FILE = "peers.json"
+OFFENCES_FILE = "offences.json"
 CHAIN_FILE = "chain.jsonl"
+PLEDGES_FILE = "pledges.json"
+ORIGINS_FOLDER = "origins"
 INVITATION_FILE = "invitation"
 REVOKED_FILE = "revoked"
 OFFER_FOLDER = "offer"  # also beside the manifest, where `dupt-peer new --offer` has written it
@@ -72,11 +75,7 @@ class SwarmFolder:
     Attributes:
         path: the folder.
         identity: the private key.
-        address_book: peers met before.
-        offences: proofs against peers that have contradicted themselves.
         chain: the links of all rounds.
-        pledges: what this peer has signed of the last states.
-        origins: anchors from which less than a quorum went on.
         offered: text that the swarm offers.
         revoked: which invitations count no longer.
         log: the node's messages.
@@ -91,10 +90,8 @@ class SwarmFolder:
             UsageError: another peer uses it, or it cannot be written.
         """
         self.path = folder_of(state_dir, swarm_id, role)
-        self.identity, self.address_book = self.path / "identity", self.path / ADDRESS_BOOK_FILE
-        self.offences, self.revoked = self.path / "offences.json", self.path / REVOKED_FILE
-        self.chain, self.pledges = self.path / CHAIN_FILE, self.path / "pledges.json"
-        self.origins, self.offered = self.path / "origins", OfferedFolder(self.path / OFFER_FOLDER)
+        self.identity, self.chain = self.path / "identity", self.path / CHAIN_FILE
+        self.revoked, self.offered = self.path / REVOKED_FILE, OfferedFolder(self.path / OFFER_FOLDER)
         self.log, self.tokens = self.path / LOGS[0], self.path / "tokens"
         self.disk = DiskLimit(self.path)
         try:
@@ -240,7 +237,7 @@ class SwarmFolder:
         """Make room for a checkpoint of ``size`` bytes within the disk limit, by removing old ones."""
         if self.disk.problem(size, "a checkpoint"):
             self._remove_checkpoints(1)
-            shutil.rmtree(self.origins, ignore_errors=True)
+            shutil.rmtree(self.path / ORIGINS_FOLDER, ignore_errors=True)
         self.offered.shrink(
             lambda: not self.disk.problem(size, "a checkpoint") and free_bytes(self.path) >= size
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from dupt_swarm.disk.folders import CHAIN_FILE, OFFENCES_FILE, ORIGINS_FOLDER, PLEDGES_FILE
 from dupt_swarm.network.host import Host, background
 from dupt_swarm.network.joining.connection import Connection
 from dupt_swarm.network.joining.entry import get_first_state, newest_attestation
@@ -61,7 +62,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     def others() -> View:
         return membership.view.without(membership.peer_id)
 
-    offences = Offences(manifest.swarm_id, membership, settings.offences)
+    offences = Offences(manifest.swarm_id, membership, settings.kept(OFFENCES_FILE))
     accusing = Accusing(p2p, manifest.swarm_id, offences)
     await accusing.start()
     tokenizer = await get_tokenizer(exchange, settings, connection.handshake)
@@ -72,7 +73,9 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         p2p.bandwidth.check(manifest, numel, len(others().oracles))
     log = RoundLog(settings.log_rounds, settings.log_bytes)
     exchange.serve_from(log)
-    history = await asyncio.to_thread(History, store.current, Words(manifest.swarm_id), settings.chain)
+    history = await asyncio.to_thread(
+        History, store.current, Words(manifest.swarm_id), settings.kept(CHAIN_FILE)
+    )
     exchange.tell_links(lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain))
     deciding = await _open_deciding(connection, numel, store, offences, history)
     replaying = Replaying(manifest, exchange, log, store.empty, always=settings.role != "oracle")
@@ -89,7 +92,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tally=Tally(lambda: p2p.counts),
         log=log,
         following=Following(history, store, membership, replaying, deciding, host.tell),
-        origins=Origins(settings.origins),
+        origins=Origins(settings.kept(ORIGINS_FOLDER)),
         offered=OfferedFiles(settings.offer, exchange, lambda: donors_in(others()), host.tell),
         neighbours=neighbours,
         beginning=beginning,
@@ -145,7 +148,7 @@ async def _open_deciding(
         load_identity(settings.identity_path),
         connection.membership,
         exchange,
-        Pledges(settings.pledges),
+        Pledges(settings.kept(PLEDGES_FILE)),
         callable,
     )
     deciding = Deciding(context, store.following, history.from_state, offences.expose_by)

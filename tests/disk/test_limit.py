@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dupt_swarm.disk.folders import SwarmFolder, limited
+from dupt_swarm.disk.folders import ORIGINS_FOLDER, SwarmFolder, limited
 from dupt_swarm.disk.limit import DiskLimit, folder_bytes, format_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 
@@ -83,13 +83,14 @@ def test_old_checkpoints_make_room_for_new_ones(swarm_folder: SwarmFolder) -> No
 
 def test_anchors_of_branches_make_room_for_a_checkpoint(swarm_folder: SwarmFolder) -> None:
     """They are a help where branches part; as long as there is room they stay."""
-    swarm_folder.origins.mkdir()
-    (swarm_folder.origins / "one").write_bytes(bytes(1000))
+    origins = swarm_folder.path / ORIGINS_FOLDER
+    origins.mkdir()
+    (origins / "one").write_bytes(bytes(1000))
     swarm_folder.limit(2500)
     save(swarm_folder, 1000)
-    assert swarm_folder.origins.exists()
+    assert origins.exists()
     save(swarm_folder, 1000)
-    assert not swarm_folder.origins.exists()
+    assert not origins.exists()
 
 
 def test_a_checkpoint_without_room_leaves_the_one_before(swarm_folder: SwarmFolder) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm import Swarm
+from dupt_swarm.disk.folders import OFFENCES_FILE
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.p2p.rpc import ANSWERED
@@ -47,7 +48,7 @@ def test_evidence_lasts(tmp_path: Path) -> None:
         asyncio.run(bring(honest.addresses[0], proof_against(liar, manifest)))
         for each in (honest, cluster.first):
             wait_until(partial(has_exposed_one, each), "it is told")
-            assert each.folder.offences.exists()
+            assert (each.folder.path / OFFENCES_FILE).exists()
         # Whoever looks at the swarm can read it.
         told = {"contradiction": 2}
         wait_until(lambda: told.items() <= cluster.first.view.refusals.get("messages", {}).items())

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from hivemind.dht.node import DHTNode
 
+from dupt_swarm.disk.folders import ADDRESS_BOOK_FILE
 from dupt_swarm.errors import AdmissionError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.admission import build_admission
@@ -78,7 +79,7 @@ async def connect_to_swarm(
     """
     assert settings.identity_path is not None
     key = load_identity(settings.identity_path)
-    book = AddressBook(settings.address_book)
+    book = AddressBook(settings.kept(ADDRESS_BOOK_FILE))
     started = await start_reachable(settings, host.run_dir, book.addresses)
     p2p = started.p2p
     p2p.limits.members = book.peer_ids  # until records say who is one
