@@ -25,7 +25,6 @@ from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.tokenizer_json.opening import (
     Opened,
     encode_pieces,
-    ending_with,
     find_template,
     open_tokenizer,
     parse,
@@ -80,7 +79,7 @@ class Tokenizer:
     """
 
     def __init__(self, opened: Opened, data: bytes, end_of_text: int, *, encoder: bool) -> None:
-        self._opened, self._data = ending_with(opened, end_of_text), data
+        self._opened, self._data = opened, data
         self._encoder = encoder
         self.end_of_text = end_of_text
         self.template = find_template(opened.backend)
@@ -251,11 +250,7 @@ class Tokenizer:
         """
         backend = _parse(data, source)
         try:
-            opened = open_tokenizer(backend, data)
-            if not 0 <= end_of_text < len(opened.tokens):
-                raise ValueError(
-                    f"there is no token {end_of_text} to end a text: it has {len(opened.tokens)}"
-                )
+            opened = open_tokenizer(backend, data, end_of_text)
             found = cls(opened, data, end_of_text, encoder=encoder)
             try_out(found._opened, found.decode, keeps_text=not found.lossy)
         except Exception as error:  # the library raises bare Exceptions here too

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import tokenizers
@@ -56,11 +56,13 @@ def parse(data: bytes) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(data.decode("utf-8"))
 
 
-def open_tokenizer(backend: tokenizers.Tokenizer, data: bytes) -> Opened:
+def open_tokenizer(backend: tokenizers.Tokenizer, data: bytes, end_of_text: int) -> Opened:
     """``backend``, of any kind that is supported, which ``data`` was parsed to.
 
+    What ends a text becomes special if it is not.
+
     Raises:
-        ValueError: it is of another kind; says of which.
+        ValueError: it is of another kind, or has no such end; says of which.
     """
     # Some files carry the last settings of whoever saved them.
     backend.no_truncation()
@@ -71,19 +73,26 @@ def open_tokenizer(backend: tokenizers.Tokenizer, data: bytes) -> Opened:
         raise ValueError(problem)
     spelling = spelling_of(content["decoder"])
     assert spelling, "find_problem has seen to it"
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    if not 0 <= end_of_text < len(tokens):
+        raise ValueError(f"there is no token {end_of_text} to end a text: it has {len(tokens)}")
+    special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
+    added = vocabulary.keys() - backend.get_vocab(False).keys()
     continuing = going_on(backend, content, spelling)
     for each in (backend, continuing):
         # Not part of tokenizer.json, so it must be set each time: text never becomes a special token.
         each.encode_special_tokens = True
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
+        if end_of_text not in special:
+            each.add_special_tokens([tokens[end_of_text]])
     # A token that was added to the model's own is its own text; one that the model has too, as Gemma's runs
     # of spaces, is spelled like all of the model's.
-    written = special | {vocabulary[token] for token in vocabulary.keys() - backend.get_vocab(False).keys()}
+    written = special | {vocabulary[token] for token in added}
     model = content["model"]
     unknown = None if model.get("byte_fallback") else vocabulary.get(model.get("unk_token") or "")
     if spelling.goes_on:  # it stands for a word
         written -= {unknown}
+    written |= {end_of_text} - special
+    special |= {end_of_text}
     return Opened(
         backend,
         continuing,
@@ -95,17 +104,6 @@ def open_tokenizer(backend: tokenizers.Tokenizer, data: bytes) -> Opened:
         unknown,
         tuple(dict.fromkeys(losses(content, spelling, vocabulary))),
     )
-
-
-def ending_with(opened: Opened, index: int) -> Opened:
-    """``opened`` where this token is special too, as what ends a text must be."""
-    if index in opened.special:
-        return opened
-    for backend in (opened.backend, opened.going_on):
-        backend.add_special_tokens([opened.tokens[index]])
-    spelled = list(opened.spelled)
-    spelled[index] = opened.tokens[index].encode()
-    return replace(opened, spelled=spelled, special=opened.special | {index})
 
 
 @contextmanager
