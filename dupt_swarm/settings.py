@@ -181,8 +181,8 @@ class WeightedCorpus:
 
 
 @dataclass(frozen=True)
-class OracleSettings:
-    """How an oracle trains on this machine.
+class DataSettings:
+    """Which data of this machine to read.
 
     Attributes:
         corpus: a file, a folder or a glob of text; or several, each with a weight; none: the text that the
@@ -191,6 +191,28 @@ class OracleSettings:
         language: of the dumps of Wikipedia there, read only those in this one; None: all.
         columns: of labelled examples: what a column is called there, by what it is, as in
             ``{"text": "review"}``; for those with other names.
+        strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
+    """
+
+    corpus: Path | Sequence[WeightedCorpus] | None = ()
+    field: str = "text"
+    language: str | None = None
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    strict: bool = False
+
+    @property
+    def corpora(self) -> Sequence[WeightedCorpus]:
+        """All of them."""
+        if isinstance(self.corpus, str | Path):
+            return [WeightedCorpus(Path(self.corpus))]
+        return self.corpus or [WeightedCorpus(None)]
+
+
+@dataclass(frozen=True)
+class OracleSettings(DataSettings):
+    """How an oracle trains on this machine.
+
+    Attributes:
         device: ``auto``, or a torch device such as ``cuda:1``; ``cuda`` is all GPUs, ``cuda:0,1`` are some.
         batch_size: sequences at once at most on each device; gradients are accumulated up to the manifest's
             step. None: on a GPU as many as it has room for, elsewhere 16.
@@ -206,13 +228,9 @@ class OracleSettings:
         held_out_blocks: how many held-out blocks of text to evaluate on; 16 examples of a task for each.
         hours: when to train; outside of them the oracle is paused.
         when_idle: whether it is paused, too, while others use the machine.
-        strict: refuse a corpus with a file that cannot be read; otherwise such files are left out.
         threads: on a CPU, how many to compute with; None: as many as there are cores that others leave.
     """
 
-    corpus: Path | Sequence[WeightedCorpus] = ()
-    field: str = "text"
-    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
     batch_size: int | None = None
     gpu_memory: float = 1.0
@@ -226,50 +244,28 @@ class OracleSettings:
     held_out_blocks: int = 64
     hours: Hours = ALWAYS
     when_idle: bool = False
-    strict: bool = False
-    language: str | None = None
     threads: int | None = None
-
-    @property
-    def corpora(self) -> Sequence[WeightedCorpus]:
-        """All of them."""
-        if isinstance(self.corpus, str | Path):
-            return [WeightedCorpus(Path(self.corpus))]
-        return self.corpus or [WeightedCorpus(None)]
 
 
 @dataclass(frozen=True)
-class EvaluatorSettings:
+class EvaluatorSettings(DataSettings):
     """How an evaluator measures on this machine.
 
     Attributes:
-        corpus: as an oracle's; all of it is measured on, nothing trained. None: what is held out of the text
-            that the swarm offers.
+        corpus: all of it is measured on, nothing trained. None: what is held out of the text that the swarm
+            offers.
         dataset: what the others see it called; empty: the name of the file or folder.
-        field: as an oracle's.
-        language: likewise.
-        columns: likewise.
         device: ``auto``, or a torch device such as ``cuda:1``.
         batch_size: sequences at once.
         blocks: measure on so many sequences or examples at most; None: on the whole corpus.
-        strict: as an oracle's.
         prompt: let each state continue this text, for all to read; None: let it write nothing.
         sample_tokens: how much it writes at most.
     """
 
     corpus: Path | None = None
     dataset: str = ""
-    field: str = "text"
-    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
     device: str = "auto"
     batch_size: int = BATCH_SIZE
     blocks: int | None = None
-    strict: bool = False
-    language: str | None = None
     prompt: str | None = None
     sample_tokens: int = 64
-
-    @property
-    def corpora(self) -> Sequence[WeightedCorpus]:
-        """The only one, as an oracle's are given."""
-        return [WeightedCorpus(None if self.corpus is None else Path(self.corpus))]

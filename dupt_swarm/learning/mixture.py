@@ -22,7 +22,7 @@ from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.wikipedia.articles import is_dump
-from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+from dupt_swarm.settings import DataSettings
 
 UNFINISHED = re.compile(r"[0-9a-f]{16}\.building")  # a corpus' tokens that are being written
 
@@ -40,7 +40,7 @@ class WeightedText:
         return hashlib.sha256(os.fsencode(_place(self.files.path))).hexdigest()[:16]
 
 
-def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]:
+def texts_of(settings: DataSettings) -> list[WeightedText]:
     """The corpora on this machine that the settings name.
 
     Raises:
@@ -66,7 +66,7 @@ def texts_of(settings: OracleSettings | EvaluatorSettings) -> list[WeightedText]
     return texts
 
 
-def weight_of_offered(settings: OracleSettings | EvaluatorSettings) -> float | None:
+def weight_of_offered(settings: DataSettings) -> float | None:
     """The weight of the text that the swarm offers; None: it is not asked for.
 
     Raises:
@@ -98,7 +98,7 @@ class Mixture:
     @classmethod
     def prepare(
         cls,
-        settings: OracleSettings | EvaluatorSettings,
+        settings: DataSettings,
         tokenizer: Tokenizer,
         cache_dir: Path,
         *,

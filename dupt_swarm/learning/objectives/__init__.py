@@ -28,12 +28,13 @@ from dupt_swarm.learning.objectives.masked_language import MaskedLanguage
 from dupt_swarm.learning.objectives.seq2seq import Seq2Seq
 from dupt_swarm.learning.objectives.task import SupervisedTask
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
+from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.transformer.bert import Bert
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder
 from dupt_swarm.learning.transformer.gpt import GPT
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import LANGUAGE, MASKED, SEQ2SEQ
+from dupt_swarm.settings import DataSettings
 
 OBJECTIVES: dict[str, type[TrainingObjective]] = {
     LANGUAGE: Language,

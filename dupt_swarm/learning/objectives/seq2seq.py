@@ -19,11 +19,11 @@ from dupt_swarm.learning.evaluation import count_predicted, evaluating
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.pairs import PairBatch, PairBatches, Pairs, load_pairs, read_rows
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
-from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.encoder_decoder import EncoderDecoder, real_positions
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import DataSettings
 
 
 class Seq2Seq(LearntFromTables[PairBatch]):

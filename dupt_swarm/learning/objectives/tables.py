@@ -14,11 +14,12 @@ from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.labelled.encoded import Batch, Encoded
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
+from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import DataSettings
 
 # An answer tells less of a model than the many tokens of a block of text.
 EXAMPLES_PER_BLOCK = 16

@@ -16,10 +16,10 @@ from dupt_swarm.learning.labelled.load import load_examples
 from dupt_swarm.learning.objectives.scores import evaluate_task
 from dupt_swarm.learning.objectives.tables import LearntFromTables, tables_of
 from dupt_swarm.learning.objectives.task_model import TaskModel
-from dupt_swarm.learning.objectives.training import DataSettings
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import DataSettings
 from dupt_swarm.tasks import TASKS
 
 

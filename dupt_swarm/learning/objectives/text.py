@@ -24,12 +24,13 @@ from dupt_swarm.learning.batches import (
 from dupt_swarm.learning.corpus import Progress
 from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
 from dupt_swarm.learning.mixture import Mixture, texts_of, weight_of_offered
-from dupt_swarm.learning.objectives.training import DataSettings, TrainingObjective
+from dupt_swarm.learning.objectives.training import TrainingObjective
 from dupt_swarm.learning.offered import OfferedBlocks, OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.token_files import Split
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.settings import DataSettings
 
 Part = Sequence[tuple[Split, int]]  # what is measured as one: splits, and how many blocks of each
 

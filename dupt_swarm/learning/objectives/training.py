@@ -18,9 +18,7 @@ from dupt_swarm.learning.offered import OfferedText
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.settings import EvaluatorSettings, OracleSettings
-
-DataSettings = OracleSettings | EvaluatorSettings
+from dupt_swarm.settings import DataSettings
 
 
 class TrainingObjective(ABC):
