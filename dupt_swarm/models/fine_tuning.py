@@ -277,7 +277,7 @@ def keep_threads(threads: int) -> Iterator[None]:
 
 
 def _counts(examples: Examples) -> dict[str, int]:
-    return {"examples": len(examples), "truncated": examples.truncated, "left_out": examples.left_out}
+    return {"examples": len(examples), "truncated": examples.truncated, "left_out": examples.empty}
 
 
 def _plain(epoch: Epoch) -> dict[str, Any]:

@@ -121,8 +121,8 @@ def _shortcomings(examples: Examples) -> str:
     parts = []
     if examples.truncated:
         parts.append(f"{examples.truncated} cut to the model's context")
-    if examples.left_out:
-        parts.append(f"{plural(examples.left_out, 'row')} with an empty text left out")
+    if examples.empty:
+        parts.append(f"{plural(examples.empty, 'row')} with an empty text left out")
     return "".join(f", {part}" for part in parts)
 
 

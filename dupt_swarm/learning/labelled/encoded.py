@@ -27,13 +27,13 @@ class Encoded(ABC, Generic[Batch]):
         sequences: the sequences of each, int32 [length] each.
         tokens_per_example: what an example counts for in a swarm's rounds: the model's context.
         truncated: how many had a text that was too long.
-        left_out: how many had an empty text, and are not among these examples.
+        empty: how many rows had an empty text; they are left out, unless they were to be kept.
     """
 
     sequences: list[tuple[Tokens, ...]]
     tokens_per_example: int
     truncated: int
-    left_out: int
+    empty: int
 
     def __len__(self) -> int:
         return len(self.sequences)

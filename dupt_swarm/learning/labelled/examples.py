@@ -22,11 +22,9 @@ class Examples(Encoded[ExampleBatch]):
 
     Attributes:
         labels: [N], int64 or fp32; zeros if there are none.
-        empty: how many had a text without a single character.
     """
 
     labels: Tensor
-    empty: int
 
     @property
     def sequences_max(self) -> int:

@@ -77,7 +77,7 @@ def load_examples(
         reason = f"all {rows} rows have an empty text" if rows else "there are no rows"
         raise CorpusError(f"{files.path}: {reason}; give some examples")
     answers = torch.tensor(labels, dtype=answer.dtype)
-    return Examples(sequences, context_length, truncated, rows - len(sequences), answers, empty)
+    return Examples(sequences, context_length, truncated, empty, answers)
 
 
 def _special_tokens(tokenizer: Tokenizer, model: ModelKind) -> SpecialTokens:

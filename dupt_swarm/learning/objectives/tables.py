@@ -66,8 +66,8 @@ class LearntFromTables(TrainingObjective, Generic[Batch]):
             self.notes.append(
                 f"examples with a text that was too long, and was cut: {cut} of {len(examples)}"
             )
-        if examples.left_out:
-            self.notes.append(f"examples left out, for a text of theirs is empty: {examples.left_out}")
+        if examples.empty:
+            self.notes.append(f"examples left out, for a text of theirs is empty: {examples.empty}")
 
     @classmethod
     def open(

@@ -42,8 +42,8 @@ def measure_encoder_decoder(
     notes = [f"note: chrF and BLEU were not measured: {lacking}"] if lacking else []
     if pairs.truncated:
         notes.append(f"note: {plural(pairs.truncated, 'pair')} cut to the model's context")
-    if pairs.left_out:
-        notes.append(f"note: {plural(pairs.left_out, 'row')} with an empty text left out")
+    if pairs.empty:
+        notes.append(f"note: {plural(pairs.empty, 'row')} with an empty text left out")
     assert found.accuracy is not None
     figures = {
         "nats per token": f"{found.loss_nats:.4f}",
@@ -62,7 +62,7 @@ def measure_encoder_decoder(
         "tokens": found.counts["tokens"],
         "pairs": len(pairs),
         "truncated": pairs.truncated,
-        "left_out": pairs.left_out,
+        "left_out": pairs.empty,
     }
     return Report(figures, tree, notes)
 

@@ -96,9 +96,9 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
         tmp_path, {"text": " ", "label": "en"}, {"text": "Bär", "label": "de"}, {"text": None, "label": "de"}
     )
     examples = load_examples(files, LANGUAGES, TOKENIZER, 16)
-    assert (len(examples), examples.empty, examples.left_out) == (1, 2, 2)
+    assert (len(examples), examples.empty) == (1, 2)
     questions = load_examples(files, LANGUAGES, TOKENIZER, 16, labelled=False, keep_empty=True)
-    assert (len(questions), questions.empty, questions.left_out) == (3, 2, 0)
+    assert (len(questions), questions.empty) == (3, 2)
     assert questions.sequences[2][0].tolist() == [N, N + 2]
     with pytest.raises(CorpusError, match="all 1 rows have an empty text"):
         load_examples(lines(tmp_path, {"text": "", "label": "en"}), LANGUAGES, TOKENIZER, 16)
@@ -205,7 +205,7 @@ def test_two_examples_are_one_each(tmp_path: Path) -> None:
 def test_where_a_sequence_ends_counts() -> None:
     """The same tokens, cut elsewhere, are another example."""
     one, other = (
-        Examples([tuple(np.array(ids, dtype=np.int32) for ids in cut)], 16, 0, 0, torch.zeros(1), 0)
+        Examples([tuple(np.array(ids, dtype=np.int32) for ids in cut)], 16, 0, 0, torch.zeros(1))
         for cut in (([1, 2], [3]), ([1], [2, 3]))
     )
     assert one.digest() != other.digest()
@@ -235,4 +235,4 @@ def test_epochs_may_be_kept_apart(tmp_path: Path) -> None:
     assert [len(labels) for _, _, labels in islice(batches, 6)] == [4, 4, 2, 4, 4, 2]
     assert [len(labels) for _, _, labels in examples.in_order(4)] == [4, 4, 2]
     with pytest.raises(CorpusError, match="no examples to train on"):
-        EncodedBatches(Examples([], 16, 0, 0, torch.zeros(0), 0), 4, seed=1, peer="a")
+        EncodedBatches(Examples([], 16, 0, 0, torch.zeros(0)), 4, seed=1, peer="a")

@@ -54,7 +54,7 @@ def test_long_texts_are_cut_and_empty_ones_left_out(tmp_path: Path) -> None:
         {"source": "", "target": ""},
     ]
     pairs = load(tmp_path, *rows, {"source": "abc", "target": "d"}, context_length=4)
-    assert (len(pairs), pairs.truncated, pairs.left_out) == (2, 1, 2)
+    assert (len(pairs), pairs.truncated, pairs.empty) == (2, 1, 2)
     assert pairs.sequences[0][0].tolist() == TOKENIZER.encode("abcd")
     assert pairs.sequences[1][0].tolist() == [*TOKENIZER.encode("abc"), END]
     with pytest.raises(CorpusError, match="all 2 rows have an empty text; give some pairs"):

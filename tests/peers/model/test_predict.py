@@ -22,7 +22,7 @@ def test_no_more_sequences_at_once_than_are_wished_for(
     """Of a task with two sequences an example, half as many examples; one at least."""
     _, model = small_task(Objective(kind="similarity"))
     sequence = np.array([300, 5, 301, 6, 302], dtype=np.int32)
-    questions = Examples([(sequence, sequence)] * 9, 16, 0, 0, torch.zeros(9), 0)
+    questions = Examples([(sequence, sequence)] * 9, 16, 0, 0, torch.zeros(9))
     asked, logits = [], model.logits
 
     def noted(tokens: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
