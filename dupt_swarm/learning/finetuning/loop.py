@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dupt_swarm.errors import DuptError
 from dupt_swarm.learning.finetuning.settings import FinetuningSettings
 from dupt_swarm.learning.inner import build_inner
-from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once, watched
+from dupt_swarm.learning.interruptible import parameter_count, sequences_at_once
 from dupt_swarm.learning.labelled.encoded import EncodedBatches
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.objectives.scores import evaluate_task
@@ -209,9 +209,8 @@ class FineTuning:
     def _finish_epoch(self, on_moment: Callable[[Moment], object]) -> None:
         number, train_loss = len(self.epochs) + 1, self._mean_loss()
         assert train_loss is not None
-        batches = watched(
-            self._valid.in_order(self._at_once),
-            -(-len(self._valid) // self._at_once),
+        batches = self._valid.in_order(
+            self._at_once,
             lambda done, total: on_moment(Moment("validating", number, done, total, train_loss)),
         )
         found = evaluate_task(self.model, batches, self._device)

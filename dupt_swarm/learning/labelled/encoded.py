@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.epochs import EpochBatches
+from dupt_swarm.learning.interruptible import Look
 
 Tokens = np.ndarray[tuple[int], np.dtype[np.int32]]
 Batch = TypeVar("Batch", bound=tuple[Tensor, ...])
@@ -56,9 +57,11 @@ class Encoded(ABC, Generic[Batch]):
         """The length of the longest sequence."""
         return max(len(sequence) for sequences in self.sequences for sequence in sequences)
 
-    def in_order(self, batch_size: int) -> Iterator[Batch]:
-        """All examples once, in batches."""
-        for start in range(0, len(self), batch_size):
+    def in_order(self, batch_size: int, look: Look = lambda *_: None) -> Iterator[Batch]:
+        """All examples once, in batches, with a look before each."""
+        starts = range(0, len(self), batch_size)
+        for number, start in enumerate(starts):
+            look(number, len(starts))
             yield self.batch(range(start, min(start + batch_size, len(self))))
 
     def some(self, most: int, first: int = 0) -> Self:

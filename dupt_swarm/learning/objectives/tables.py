@@ -11,7 +11,7 @@ from torch import nn
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.learning.corpus import Progress
-from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count, watched
+from dupt_swarm.learning.interruptible import Look, held_out_sequences, parameter_count
 from dupt_swarm.learning.labelled.encoded import Batch, Encoded
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.objectives.training import TrainingObjective
@@ -111,9 +111,7 @@ class LearntFromTables(TrainingObjective, Generic[Batch]):
         self, model: nn.Module, device: torch.device, examples: Encoded[Batch], sequences: int, look: Look
     ) -> Quality:
         """That of ``examples``."""
-        batch_size = self._at_once(sequences)
-        count = -(-len(examples) // batch_size)
-        return self._evaluate(model, watched(examples.in_order(batch_size), count, look), device)
+        return self._evaluate(model, examples.in_order(self._at_once(sequences), look), device)
 
     def _at_once(self, sequences: int) -> int:
         """How many examples have so many sequences."""

@@ -69,7 +69,6 @@ def measure_encoder_decoder(
 
 def _predicted(model: EncoderDecoder, pairs: Pairs, machine: Machine, at_once: int) -> Quality:
     """How well the targets are predicted, each token from those before it."""
-    from dupt_swarm.learning.interruptible import watched
     from dupt_swarm.learning.objectives.seq2seq import evaluate_pairs
 
     with show_evaluation(len(pairs)) as show:
@@ -78,8 +77,7 @@ def _predicted(model: EncoderDecoder, pairs: Pairs, machine: Machine, at_once: i
             machine.threads.adapt()
             show(min(done * at_once, len(pairs)))
 
-        batches = watched(pairs.in_order(at_once), -(-len(pairs) // at_once), look)
-        return evaluate_pairs(model, batches, machine.device)
+        return evaluate_pairs(model, pairs.in_order(at_once, look), machine.device)
 
 
 def _overlap(
