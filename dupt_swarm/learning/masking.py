@@ -135,51 +135,38 @@ class MaskedExamples:
 
     Attributes:
         context_length: k.
+        number: the next example's.
+        before: the last example's text, which the next one's may follow.
     """
 
     def __init__(self, masking: Masking, seed: int, peer: str, number: int = 0) -> None:
         """``seed`` and ``peer`` decide what is masked; ``number`` is the first example's."""
         self.context_length = masking.context_length
-        self._masking, self._number = masking, number
+        self._masking, self.number = masking, number
         self._key = int.from_bytes(hashlib.sha256(f"{seed}\n{peer}\nmasks".encode()).digest()[:16])
-        self._before = NO_IDS  # the last example's text
+        self.before = NO_IDS
 
     def batch(self, blocks: torch.Tensor) -> Batch:
         """The next examples, of blocks of text, int64 [B, `Masking.text_tokens`]."""
         rows = [self._example(block) for block in blocks.numpy()]
         return tuple(torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
 
-    def state_dict(self) -> dict[str, Any]:
-        """The next example's number, and the text that may follow on its; serialisable as JSON."""
-        return {"number": self._number, "before": self._before.tolist()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on after ``state``.
-
-        Raises:
-            CheckpointError: ``state`` was not made by `state_dict`.
-        """
-        number, before = state.get("number"), state.get("before")
-        if type(number) is not int or not isinstance(before, list):
-            raise CheckpointError("not a position in masked text; resume from another checkpoint")
-        self._number, self._before = number, np.array(before, dtype=np.int64)
-
     def _example(self, block: Ids) -> tuple[Ids | np.int64, ...]:
         # Numbers of an example's own, whatever batch it is in.
-        random = np.random.Generator(np.random.Philox(key=self._key, counter=self._number << 64))
-        self._number += 1
+        random = np.random.Generator(np.random.Philox(key=self._key, counter=self.number << 64))
+        self.number += 1
         masking = self._masking
         if not masking.pairs:
             return masking.mask(masking.around(block), random)
         text = masking.piece_in(block)
         first, second = masking.cut(text, random)
         # Either kind is as long as both could be, or its length would tell.
-        length = min(len(second), len(self._before) or len(second))
+        length = min(len(second), len(self.before) or len(second))
         # Nor do texts that follow end with their document: the last token would tell.
         length = int(random.integers((length + 1) // 2, length + 1))
-        another = len(self._before) > 0 and random.random() < ANOTHER
-        second = masking.part_of(self._before, length, random) if another else second[:length]
-        self._before = text
+        another = len(self.before) > 0 and random.random() < ANOTHER
+        second = masking.part_of(self.before, length, random) if another else second[:length]
+        self.before = text
         found = masking.mask(masking.around(first, second), random)
         length = len(found.tokens)
         padding = (0, masking.context_length - length)
@@ -205,7 +192,8 @@ class MaskedBatches:
 
     def state_dict(self) -> dict[str, Any]:
         """The position in the blocks, and among the examples; serialisable as JSON."""
-        return {"blocks": self._blocks.state_dict(), "examples": self._examples.state_dict()}
+        examples = {"number": self._examples.number, "before": self._examples.before.tolist()}
+        return {"blocks": self._blocks.state_dict(), "examples": examples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on after ``state``.
@@ -213,8 +201,9 @@ class MaskedBatches:
         Raises:
             CheckpointError: ``state`` was not made by `state_dict`.
         """
-        blocks, examples = state.get("blocks"), state.get("examples")
-        if not isinstance(blocks, dict) or not isinstance(examples, dict):
-            raise CheckpointError("not a position in masked text; resume from another checkpoint")
-        self._examples.load_state_dict(examples)
-        self._blocks.load_state_dict(blocks)
+        match state:
+            case {"blocks": dict(blocks), "examples": {"number": int(number), "before": list(before)}}:
+                self._examples.number, self._examples.before = number, np.array(before, dtype=np.int64)
+                self._blocks.load_state_dict(blocks)
+            case _:
+                raise CheckpointError("not a position in masked text; resume from another checkpoint")
