@@ -27,40 +27,24 @@ from dupt_swarm.settings import DataSettings
 UNFINISHED = re.compile(r"[0-9a-f]{16}\.building")  # a corpus' tokens that are being written
 
 
-@dataclass(frozen=True)
-class WeightedText:
-    """One corpus among several; for ``weight`` see `WeightedCorpus`."""
-
-    files: TextFiles
-    weight: float = 1.0
-
-    @property
-    def cache(self) -> str:
-        """What the folder of its tokens is called: it follows from the path alone, not from the weight."""
-        return hashlib.sha256(os.fsencode(_place(self.files.path))).hexdigest()[:16]
-
-
-def texts_of(settings: DataSettings) -> list[WeightedText]:
+def texts_of(settings: DataSettings) -> list[TextFiles]:
     """The corpora on this machine that the settings name.
 
     Raises:
         UsageError: one is there twice, or a file is in two of them.
     """
-    own = [(one.path, one.weight) for one in settings.corpora if one.path is not None]
-    asked = _asks_for_language([path for path, _ in own])
-    texts = [
-        WeightedText(
-            TextFiles(path, settings.field, settings.strict, settings.language if asks else None), weight
-        )
-        for (path, weight), asks in zip(own, asked, strict=True)
-    ]
-    places = [_place(text.files.path) for text in texts]
-    for number, text in enumerate(texts):
+    paths = [one.path for one in settings.corpora if one.path is not None]
+    places = [_place(path) for path in paths]
+    for number, path in enumerate(paths):
         if places[number] in places[:number]:
             raise UsageError(
-                f"{text.files.path} is given twice; give it once, with the weight that it should have",
+                f"{path} is given twice; give it once, with the weight that it should have",
                 setting="corpus",
             )
+    texts = [
+        TextFiles(path, settings.field, settings.strict, settings.language if asks else None)
+        for path, asks in zip(paths, _asks_for_language(paths), strict=True)
+    ]
     if len(texts) > 1:
         _refuse_shared_files(texts)
     return texts
@@ -118,16 +102,16 @@ class Mixture:
         _remove_unfinished(cache_dir)
         corpora = [
             Corpus.prepare(
-                text.files,
+                text,
                 tokenizer,
-                cache_dir / text.cache,
+                cache_dir / tokens_folder(text.path),
                 context_length=context_length,
                 seed=seed,
                 progress=progress,
             )
             for text in texts
         ]
-        weights = [text.weight for text in texts]
+        weights = [one.weight for one in settings.corpora if one.path is not None]
         return cls(corpora, weights) if weight is None else cls(corpora, [*weights, weight], offered)
 
     @property
@@ -158,6 +142,11 @@ class Mixture:
         return [amount / sum(amounts) for amount in amounts]
 
 
+def tokens_folder(path: Path | str) -> str:
+    """What the folder of a corpus' tokens is called: it follows from the path alone, not from the weight."""
+    return hashlib.sha256(os.fsencode(_place(path))).hexdigest()[:16]
+
+
 def _place(path: Path | str) -> Path:
     return expanded(path).resolve()
 
@@ -170,10 +159,10 @@ def _asks_for_language(paths: Sequence[Path]) -> list[bool]:
     return with_dumps if any(with_dumps) else [True] * len(paths)
 
 
-def _refuse_shared_files(texts: Sequence[WeightedText]) -> None:
+def _refuse_shared_files(texts: Sequence[TextFiles]) -> None:
     """What is held out of one corpus must not be trained on as a part of another."""
     owners: dict[str, Path | str] = {}
-    for path, source in ((text.files.path, source) for text in texts for source in _found(text.files)):
+    for path, source in ((text.path, source) for text in texts for source in _found(text)):
         owner = owners.setdefault(os.path.realpath(source.path), path)
         if owner != path:
             raise UsageError(

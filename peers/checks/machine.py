@@ -113,10 +113,9 @@ def check_data(data: OracleSettings, manifest: Manifest | None) -> tuple[list[Ch
         texts, offered = texts_of(data), weight_of_offered(data) is not None
     except UsageError as error:
         return [Check("corpus", False, message(error))], 0
-    found = [check_corpus(text.files) for text in texts]
+    found = [check_corpus(text) for text in texts]
     named = [
-        replace(check, name=f"corpus {text.files.path}")
-        for (check, _), text in zip(found, texts, strict=True)
+        replace(check, name=f"corpus {text.path}") for (check, _), text in zip(found, texts, strict=True)
     ]
     checks = named if len(data.corpora) > 1 else [check for check, _ in found]
     return [*checks, *([check_offer(manifest)] if offered else [])], sum(size for _, size in found)

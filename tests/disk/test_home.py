@@ -11,7 +11,7 @@ from dupt_swarm.errors import CorpusError
 from dupt_swarm.evaluator import dataset_name
 from dupt_swarm.learning.documents import find_sources
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.mixture import texts_of
+from dupt_swarm.learning.mixture import texts_of, tokens_folder
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
 from tests.support.commands import PROGRAMS, commands_of
 
@@ -33,7 +33,7 @@ def test_a_user_who_is_not_there_is_a_path_that_is_not_there() -> None:
         find_sources(path)
     with pytest.raises(CorpusError, match="no such file"):
         LabelledFiles(path).find()
-    assert texts_of(OracleSettings(corpus=path))[0].cache
+    assert tokens_folder(texts_of(OracleSettings(corpus=path))[0].path)
     assert dataset_name(EvaluatorSettings(corpus=path)) == "text"
 
 

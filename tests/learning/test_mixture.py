@@ -125,12 +125,12 @@ def test_a_corpus_that_is_not_usable_is_named(
 def test_settings_say_how_to_read_each(a: Path, b: Path) -> None:
     """What concerns text is the same for all of them; an evaluator has one."""
     chosen = {"field": "body", "strict": True, "language": "de"}
-    assert [text.files for text in texts_of(settings(a, (b, 2), **chosen))] == [
+    assert texts_of(settings(a, (b, 2), **chosen)) == [
         TextFiles(a, "body", True, "de"),
         TextFiles(b, "body", True, "de"),
     ]
     [only] = texts_of(EvaluatorSettings(a))
-    assert (only.files.path, only.weight) == (a, 1.0)
+    assert (only.path, EvaluatorSettings(a).corpora[0].weight) == (a, 1.0)
 
 
 def test_a_language_is_asked_of_dumps_only(a: Path, b: Path, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_no_corpus_means_the_text_that_the_swarm_offers() -> None:
     assert weight_of_offered(settings()) == 1
     own, offered = WeightedCorpus(Path("a")), WeightedCorpus(None, 0.3)
     mixed = OracleSettings([own, offered])
-    assert [text.files.path for text in texts_of(mixed)] == [Path("a")]
+    assert [text.path for text in texts_of(mixed)] == [Path("a")]
     assert weight_of_offered(mixed) == 0.3
     assert weight_of_offered(OracleSettings([own])) is None
     with pytest.raises(UsageError, match="what the swarm offers is given twice"):

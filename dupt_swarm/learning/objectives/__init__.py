@@ -134,9 +134,9 @@ def check_data(settings: DataSettings, manifest: Manifest | None = None) -> None
         return
     for text in texts_of(settings):
         try:
-            text.files.check()
+            text.check()
         except CorpusError as error:
             try:
-                LabelledFiles(Path(text.files.path), settings.columns).find()
+                LabelledFiles(Path(text.path), settings.columns).find()
             except CorpusError:
                 raise error from None

@@ -77,7 +77,7 @@ class LearntFromText(TrainingObjective):
                 setting="corpus",
             )
         for text in texts_of(settings):
-            text.files.check()
+            text.check()
 
     @classmethod
     def open(
