@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -207,12 +208,12 @@ def _texts(
         )
     if corpus is None:
         raise UsageError("give tables of pairs for the tokenizer to learn from", setting="corpus")
-    from dupt_swarm.learning.labelled.pairs import read_pairs, texts_in
+    from dupt_swarm.learning.labelled.pairs import read_pairs, read_rows
 
     tables = LabelledFiles(Path(corpus), chosen["columns"])
     if next(read_pairs(tables), None) is None:
         raise CorpusError(f"{corpus}: there is no pair of texts in it; give some")
-    return texts_in(tables)
+    return chain.from_iterable(read_rows(tables))
 
 
 def organise(manifest: Manifest, admission: str, path: Path) -> Manifest:

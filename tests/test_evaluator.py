@@ -2,6 +2,7 @@
 
 import hashlib
 import threading
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from dupt_swarm.command_line.printable import is_harmless
 from dupt_swarm.errors import CorpusError, ManifestError, UsageError
 from dupt_swarm.evaluator import Evaluator, Measurement, Sampler, check_prompt
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.pairs import texts_in
+from dupt_swarm.learning.labelled.pairs import read_rows
 from dupt_swarm.learning.objectives import build_model, check_data
 from dupt_swarm.learning.quality import Quality
 from dupt_swarm.learning.strategies.flat import flatten
@@ -233,7 +234,7 @@ def test_a_prompt_that_is_too_much(corpus: Path) -> None:
 def test_pairs_are_measured_on_a_table(tmp_path: Path) -> None:
     """Of an encoder-decoder: loss per token of the targets, the share of right ones; a text is refused."""
     table = write_lines(tmp_path / "pairs.jsonl", two_tongues(40, seed=1))
-    tokenizer = train_tokenizer(texts_in(LabelledFiles(table)), 300)
+    tokenizer = train_tokenizer(chain.from_iterable(read_rows(LabelledFiles(table))), 300)
     manifest = tiny_manifest(tokenizer.sha256, tokenizer.vocabulary_size, **seq2seq_tables())
     parameters = list(build_model(manifest).parameters())
     swarm: Any = FakeSwarm(

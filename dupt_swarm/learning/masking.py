@@ -23,7 +23,6 @@ MASKED, REPLACED = 0.8, 0.1  # of what is predicted; the rest stays as it is
 ANOTHER = 0.5  # of the second texts
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 NOTHING = -1  # at a place that is not predicted
-NO_IDS: Ids = np.empty(0, dtype=np.int64)
 
 
 def text_tokens(manifest: Manifest) -> int:
@@ -144,7 +143,7 @@ class MaskedExamples:
         self.context_length = masking.context_length
         self._masking, self.number = masking, number
         self._key = int.from_bytes(hashlib.sha256(f"{seed}\n{peer}\nmasks".encode()).digest()[:16])
-        self.before = NO_IDS
+        self.before: Ids = np.empty(0, dtype=np.int64)
 
     def batch(self, blocks: torch.Tensor) -> Batch:
         """The next examples, of blocks of text, int64 [B, `Masking.text_tokens`]."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 import torch
@@ -153,16 +152,6 @@ def text_in(row: Row, name: str) -> str:
     raise CorpusError(
         f"{row.where}: `{name}` is {found}, not text; fix or remove that row", setting="columns"
     )
-
-
-def texts_in(files: LabelledFiles) -> Iterator[str]:
-    """All sources and targets, for a tokenizer to learn from.
-
-    Raises:
-        CorpusError: see `load_pairs`.
-        UsageError: likewise.
-    """
-    return chain.from_iterable(read_rows(files))
 
 
 class PairBatches(EncodedBatches[PairBatch]):

@@ -13,7 +13,7 @@ import torch
 
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.labelled.files import LabelledFiles
-from dupt_swarm.learning.labelled.pairs import PairBatches, Pairs, load_pairs, texts_in
+from dupt_swarm.learning.labelled.pairs import PairBatches, Pairs, load_pairs, read_rows
 from tests.support.saved_models import small_tokenizer
 from tests.support.tasks import write_lines
 
@@ -86,7 +86,7 @@ def test_tables_of_every_kind(tmp_path: Path) -> None:
         stream.write("de,en\nBär,bear\nüber,over\n")
     files = LabelledFiles(tmp_path / "a.csv.gz", {"source": "de", "target": "en"})
     assert len(load_pairs(files, TOKENIZER, 16)) == 2
-    assert list(texts_in(files)) == ["Bär", "bear", "über", "over"]
+    assert list(read_rows(files)) == [("Bär", "bear"), ("über", "over")]
     with pytest.raises(UsageError, match="no column `text`: there are `source`, `target`"):
         load_pairs(LabelledFiles(tmp_path / "a.csv.gz", {"text": "de"}), TOKENIZER, 16)
 
