@@ -12,7 +12,7 @@ import re
 import tomllib
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
@@ -224,9 +224,16 @@ class Manifest(Table):
             ManifestError: every problem found, a line each, with its remedy.
         """
         try:
-            return cls.model_validate(tomllib.loads(text))
+            tables = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ManifestError(f"{source}: not valid TOML: {error}; fix that line") from error
+        return cls.of(tables, source)
+
+    @classmethod
+    def of(cls, tables: dict[str, Any], source: str) -> Manifest:
+        """The manifest that has these tables; for errors see `parse`."""
+        try:
+            return cls.model_validate(tables)
         except ValidationError as error:
             raise ManifestError(explain_invalid(error, cls, source)) from error
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from dupt_swarm.checkpoint import REPLICA_FILE
@@ -31,7 +30,6 @@ from dupt_swarm.learning.objectives import build_model, build_outline
 from dupt_swarm.learning.strategies.flat import unflatten
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.explain import explain_invalid
 from dupt_swarm.manifest.layout import layout_of
 from dupt_swarm.manifest.manifest import NAME_LENGTH_MAX
 from dupt_swarm.manifest.tables import LANGUAGE, MASKED
@@ -287,10 +285,7 @@ def load_foreign(folder: Path) -> SavedModel:
         "model": found.model.model_dump(),
         "objective": _objective(found, tokenizer),
     }
-    try:
-        manifest = Manifest.model_validate(load_beginning("continue", found.model.context_length) | tables)
-    except ValidationError as error:
-        raise ManifestError(explain_invalid(error, Manifest, str(folder))) from error
+    manifest = Manifest.of(load_beginning("continue", found.model.context_length) | tables, str(folder))
     state = first_state(manifest, found.parameters)
     notes = (
         f"{' and '.join(found.drawn)} are not in the folder: their weights are drawn, and know nothing yet",

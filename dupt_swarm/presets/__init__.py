@@ -12,11 +12,8 @@ import tomllib
 from importlib import resources
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
-from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.errors import UsageError
 from dupt_swarm.manifest import Manifest
-from dupt_swarm.manifest.explain import explain_invalid
 
 PRESETS = ("tiny", "gpt1", "gpt2", "llama", "palm", "bert", "transformer")
 TINY = "tiny"
@@ -69,10 +66,7 @@ def manifest_from_preset(
     tables = load_preset(preset, size)
     tables["model"]["vocabulary_size"] = vocabulary_size
     tokenizer = {"sha256": tokenizer_sha256, "vocabulary_size": vocabulary_size}
-    try:
-        return Manifest.model_validate({"name": name, "seed": seed, "tokenizer": tokenizer, **tables})
-    except ValidationError as error:
-        raise ManifestError(explain_invalid(error, Manifest, f"preset {preset}")) from error
+    return Manifest.of({"name": name, "seed": seed, "tokenizer": tokenizer, **tables}, f"preset {preset}")
 
 
 def _read(name: str) -> dict[str, Any]:
