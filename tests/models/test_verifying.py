@@ -44,9 +44,8 @@ def first_of(manifest: Manifest, seed: int | None = None) -> ReplicaState:
 
 def rounds_of(manifest: Manifest, first: ReplicaState | None = None) -> KeptRounds:
     """Four of three peers: a weak one, two of all, and one of two of them."""
-    kept = KeptRounds.from_round_0(manifest, KEYS[:3], first or first_of(manifest))
-    for number, there in enumerate(([0, 1, 2], [0, 1, 2], [0, 1])):
-        kept.end_round(torch.full_like(kept.states[0].anchor, 0.01 * (1 + number)), there)
+    kept = KeptRounds.from_round_0(manifest, KEYS[:3], first or first_of(manifest)).go_on(2)
+    kept.end_round([0, 1])
     assert len(kept.links) == ROUNDS
     return replace(kept, keys=KEYS)
 
@@ -287,9 +286,7 @@ def from_another_state(folder: Path, kept: KeptRounds) -> None:
 
 def forked(folder: Path, kept: KeptRounds) -> None:
     """Sound links, of a branch that the third peer has made alone."""
-    branch = kept.branch(3)
-    branch.end_round(torch.full_like(kept.states[0].anchor, 0.5), [2], weak=True)
-    put(folder, kept, branch.chain())
+    put(folder, kept, kept.branch(3).go_on(1, [2], weak=True).chain())
 
 
 def past_forged(folder: Path, kept: KeptRounds) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,39 +19,23 @@ from dupt_swarm.network.states.exchange import Exchange, LinksMessage
 from dupt_swarm.network.states.replaying import Replaying, RoundLog
 from dupt_swarm.network.states.store import StateStore
 from dupt_swarm.replica.blob import Blob
-from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.link import Choice, Link
 from dupt_swarm.replica.signed_words import LinkRecord, Words
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import EXACT, KeptRounds, Shelf, forged
 from tests.support.words import FIVE, choice
 from tests.support.words import link as link_by
+
+NUMBERS = (9, 19, 29)  # of contributions so large that a bit of them is one of the state
 
 
 @pytest.fixture
 def kept(make_manifest, identities) -> KeptRounds:
     """Three honest rounds of one who decides alone."""
-    manifest = make_manifest(
-        encoding={"contribution": "fp32"},
-        outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
-    )
-    rounds = KeptRounds(manifest, [load_identity(path) for path in identities[:2]], electing=1)
-    for number in range(3):
-        rounds.end_round(torch.full((NUMEL,), 0.1 * (number + 1)))
+    keys = [load_identity(path) for path in identities[:2]]
+    rounds = KeptRounds(make_manifest(**EXACT), keys, electing=1)
+    for number in NUMBERS:
+        rounds.end_round(number=number)
     return rounds
-
-
-@dataclass
-class Kept:
-    """A shelf of a donor."""
-
-    found: dict[str, Blob]
-
-    def get(self, digest: str) -> Blob | None:
-        return self.found.get(digest)
-
-    @property
-    def blobs(self) -> list[Blob]:
-        return list(self.found.values())
 
 
 @pytest.fixture
@@ -62,13 +46,11 @@ def keeper(stations, kept) -> Callable[..., Any]:
     async def start(
         tell: Callable[[Sequence[str]], Sequence[Link]] | None = None,
     ) -> AsyncIterator[tuple[Exchange, str]]:
-        chain = Chain(kept.states[0].digest, kept.states[0].electorate)
-        chain.follow(kept.links)
         async with stations(2) as [donor, asking]:
             await connect(asking.p2p, [donor.address])
             given = Exchange(donor.p2p)
-            given.serve_from(Kept(kept.blobs | {state.digest: state.blob for state in kept.states}))
-            given.tell_links(tell or chain.since)
+            given.serve_from(Shelf(kept.blobs | {state.digest: state.blob for state in kept.states}))
+            given.tell_links(tell or kept.chain().since)
             await given.start()
             yield Exchange(asking.p2p), str(donor.p2p.peer_id)
 
@@ -121,8 +103,8 @@ async def test_a_flipped_bit_is_found(kept, keeper) -> None:
     """A contribution that differs in one bit, of its own maker, leads elsewhere; the rest is equal."""
     last = kept.links.pop()
     kept.states.pop()
-    forged = kept.link(kept.choice(flipped(torch.full((NUMEL,), 0.1 * 3)), [0]), last.after, [0])
-    *equal, (verdict, reason) = await verdicts(kept, keeper, [*kept.links, forged])
+    false = kept.link(kept.choice(flipped(kept.values(NUMBERS[-1])), [0]), last.after, [0])
+    *equal, (verdict, reason) = await verdicts(kept, keeper, [*kept.links, false])
     assert equal == [("equal", "")] * 2
     assert (verdict, reason[:22]) == ("differs", "it leads to the state ")
 
@@ -146,8 +128,8 @@ def more_tokens(kept: KeptRounds, link: Link, by: int | None) -> Link:
 )
 async def test_a_forged_link_is_found(kept, keeper, by: int | None, problem: str) -> None:
     """Whoever has signed it; and the next round is judged from the state that was claimed."""
-    forged = more_tokens(kept, kept.links[1], by)
-    first, second, third = await verdicts(kept, keeper, [kept.links[0], forged, kept.links[2]])
+    false = more_tokens(kept, kept.links[1], by)
+    first, second, third = await verdicts(kept, keeper, [kept.links[0], false, kept.links[2]])
     assert (first[0], second[0], third[0]) == ("equal", "differs", "equal")
     assert problem in second[1]
 
@@ -173,9 +155,7 @@ async def test_what_follows_a_state_that_nobody_holds(kept, keeper) -> None:
 async def test_whether_what_is_gone_was_signed(kept, keeper, identities) -> None:
     """Where all links since round 0 are told, those of whoever decided are checked without any state."""
     keys = [load_identity(path) for path in identities[:2]]
-    begun = KeptRounds.from_round_0(kept.manifest, keys)
-    for number in range(2):
-        begun.end_round(torch.full((NUMEL,), 0.1 * (number + 1)))
+    begun = KeptRounds.from_round_0(kept.manifest, keys).go_on(2)
     gone = ("no longer held", "nobody holds the state before it, but those who decided have signed")
     assert await verdicts(begun, keeper, begun.links, slice(0), last=3) == [gone] * 3
     few = replace(begun.links[1], acceptances=begun.links[1].acceptances[:1])
@@ -214,12 +194,9 @@ async def test_a_peer_that_tells_links_without_end(kept, keeper, monkeypatch) ->
 
 async def test_links_that_nobody_signed_are_not_taken(kept, keeper) -> None:
     """Of a peer that passes one on nothing is taken from there on."""
-    [accepted] = kept.links[1].acceptances
-    signed = accepted.signed[:-9] + bytes([accepted.signed[-9] ^ 1]) + accepted.signed[-8:]
-    forged = replace(kept.links[1], acceptances=(replace(accepted, signed=signed),))
 
     def tell(known: Sequence[str]) -> Sequence[Link]:
-        return kept.links[:1] if not known else [forged]
+        return kept.links[:1] if not known else [forged(kept.links[1])]
 
     assert await links_of(kept, keeper, tell) == kept.links[:1]
 

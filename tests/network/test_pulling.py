@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from dupt_swarm.errors import CheckpointError
 from dupt_swarm.network import pulling
@@ -15,7 +14,7 @@ from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.signed_words import BeginningRecord
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import KeptRounds
 
 ROUNDS = 4
 PULLED = 3  # the state after so many rounds; peers have gone on since
@@ -24,10 +23,8 @@ PULLED = 3  # the state after so many rounds; peers have gone on since
 @pytest.fixture
 def kept(make_manifest, identities) -> KeptRounds:
     """Four rounds of three."""
-    rounds = KeptRounds.from_round_0(make_manifest(), [load_identity(path) for path in identities[:3]])
-    for number in range(1, ROUNDS):
-        rounds.end_round(torch.full((NUMEL,), 0.01 * number))
-    return rounds
+    keys = [load_identity(path) for path in identities[:3]]
+    return KeptRounds.from_round_0(make_manifest(), keys).go_on(ROUNDS - 1)
 
 
 async def pulled(

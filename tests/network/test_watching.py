@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-import torch
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network import watching as watching_module
@@ -20,20 +19,14 @@ from dupt_swarm.node.view import View
 from dupt_swarm.replica.ledger import Bookkeeping, Ledger
 from dupt_swarm.replica.signed_words import BeginningRecord
 from tests.support.hello import hello
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import KeptRounds
 
 
 @pytest.fixture
 def kept(make_manifest, identities) -> KeptRounds:
     """Four rounds of three."""
-    rounds = KeptRounds.from_round_0(make_manifest(), [load_identity(path) for path in identities[:3]])
-    go_on(rounds, 3)
-    return rounds
-
-
-def go_on(rounds: KeptRounds, count: int) -> None:
-    for _ in range(count):
-        rounds.end_round(torch.full((NUMEL,), 0.01 * len(rounds.links)))
+    keys = [load_identity(path) for path in identities[:3]]
+    return KeptRounds.from_round_0(make_manifest(), keys).go_on(3)
 
 
 def counted(rounds: KeptRounds) -> Ledger:
@@ -61,6 +54,11 @@ class Swarm:
 
     async def _holders(self, _: str) -> list[str]:
         return [each.peer_id for each in self._others]
+
+    def tell_all(self, told: KeptRounds, true: KeptRounds, begins: int = 0) -> None:
+        """All peers do so; see `tell`."""
+        for place in range(len(self.exchanges)):
+            self.tell(place, told, true, begins)
 
     def tell(self, place: int, told: KeptRounds, true: KeptRounds, begins: int = 0) -> None:
         """This peer tells one chain, from this round on, and gives the last state of the other."""
@@ -91,8 +89,7 @@ def looking(kept, stations, make_peer):
 async def test_it_goes_on_with_what_it_knows(kept, looking, monkeypatch) -> None:
     """The first time all links are fetched, then those that are new."""
     async with looking() as swarm:
-        for place in (0, 1):
-            swarm.tell(place, kept, kept)
+        swarm.tell_all(kept, kept)
         watching, asked = Watching(swarm.connection), []
         links_of = swarm.connection.exchange.links_of
 
@@ -103,9 +100,8 @@ async def test_it_goes_on_with_what_it_knows(kept, looking, monkeypatch) -> None
         monkeypatch.setattr(swarm.connection.exchange, "links_of", note)
         assert await watching.ledger() == counted(kept)
         assert await watching.ledger() == counted(kept)
-        go_on(kept, 2)
-        for place in (0, 1):
-            swarm.tell(place, kept, kept)
+        kept.go_on(2)
+        swarm.tell_all(kept, kept)
         assert await watching.ledger() == counted(kept)
         assert counted(kept).round == 6
         assert asked[0] == 0
@@ -116,12 +112,10 @@ async def test_it_goes_on_with_what_it_knows(kept, looking, monkeypatch) -> None
 async def test_what_comes_after_the_state_does_not_count(kept, looking) -> None:
     """Anybody can sign weak links that go on from it, with as many tokens as they like."""
     forged = kept.branch(4)
-    liar = KeptRounds(kept.manifest, kept.keys[:1], 1, [forged.states[-1]])
-    liar.end_round(torch.full((NUMEL,), 0.5), weak=True)
+    liar = KeptRounds(kept.manifest, kept.keys[:1], 1, [forged.states[-1]]).go_on(1, weak=True)
     forged.links, forged.states = [*forged.links, *liar.links], [*forged.states, *liar.states[1:]]
     async with looking() as swarm:
-        for place in (0, 1):
-            swarm.tell(place, forged, kept)
+        swarm.tell_all(forged, kept)
         watching = Watching(swarm.connection)
         for _ in range(2):
             assert await watching.ledger() == counted(kept)
@@ -130,8 +124,7 @@ async def test_what_comes_after_the_state_does_not_count(kept, looking) -> None:
 async def test_a_chain_that_begins_late_is_the_last_choice(kept, looking, monkeypatch) -> None:
     """Newcomers' do, and a liar's might: who has all of it is looked for, from time to time again."""
     async with looking() as swarm:
-        for place in (0, 1):
-            swarm.tell(place, kept, kept, begins=2)
+        swarm.tell_all(kept, kept, begins=2)
         watching = Watching(swarm.connection)
         assert (await watching.ledger()).begins == 2
         swarm.tell(0, kept, kept)
@@ -145,18 +138,17 @@ async def test_more_pages_than_are_told_at_once(kept, looking, monkeypatch) -> N
     """Whoever asks goes on from where the last ones ended."""
     monkeypatch.setattr(exchange_module, "LINKS_BYTES_MAX", 1)  # one link a page
     monkeypatch.setattr(exchange_module, "PAGES_MAX", 2)
-    go_on(kept, 6)
+    kept.go_on(6)
     async with looking() as swarm:
-        for place in (0, 1):
-            swarm.tell(place, kept, kept)
+        swarm.tell_all(kept, kept)
         assert await Watching(swarm.connection).ledger() == counted(kept)
 
 
 async def test_a_peer_that_tells_another_chain_is_passed_over(kept, looking) -> None:
     """It does not lead to the state that half of the oracles have, or not with that one's electorate."""
     other = kept.branch(2)
-    other.end_round(torch.full((NUMEL,), 0.5), weak=True)
-    other.end_round(torch.full((NUMEL,), 0.7), weak=True)
+    other.end_round(weak=True, number=50)
+    other.end_round(weak=True, number=70)
     async with looking() as swarm:
         swarm.tell(0, other, kept)
         swarm.tell(1, kept, kept)
@@ -168,8 +160,7 @@ async def test_where_nobody_tells_the_chain_that_is_said(kept, looking) -> None:
     """Rather than something that cannot be verified."""
     other = kept.branch(2)
     async with looking() as swarm:
-        for place in (0, 1):
-            swarm.tell(place, other, kept)
+        swarm.tell_all(other, kept)
         with pytest.raises(NodeError, match="nobody tells the links of the rounds"):
             await Watching(swarm.connection).ledger()
 
@@ -177,14 +168,12 @@ async def test_where_nobody_tells_the_chain_that_is_said(kept, looking) -> None:
 async def test_a_branch_that_the_swarm_has_left_counts_no_more(kept, looking) -> None:
     """Whoever looks on follows, too."""
     weak = kept.branch(2)
-    weak.end_round(torch.full((NUMEL,), 0.5), weak=True)
+    weak.end_round(weak=True, number=50)
     async with looking() as swarm:
-        for place in (0, 1):
-            swarm.tell(place, weak, weak)
+        swarm.tell_all(weak, weak)
         watching = Watching(swarm.connection)
         assert await watching.ledger() == counted(weak)
-        for place in (0, 1):
-            swarm.tell(place, kept, kept)
+        swarm.tell_all(kept, kept)
         assert await watching.ledger() == counted(kept)
 
 

@@ -5,14 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 
 from dupt_swarm.errors import FileError
 from dupt_swarm.replica import chain_file
 from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.signed_words import Words
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import KeptRounds
 from tests.support.signed_records import fresh_keys
 
 KEYS = fresh_keys(3)
@@ -23,26 +22,19 @@ ROUNDS = 4
 def kept(make_manifest) -> KeptRounds:
     """Rounds of three: of all, of two, of two when the third has left, and a weak one."""
     rounds = KeptRounds(make_manifest(), KEYS, electing=3)
-    rounds.end_round(torch.full((NUMEL,), 0.1))
-    rounds.end_round(torch.full((NUMEL,), 0.2), [0, 1])
-    rounds.end_round(torch.full((NUMEL,), 0.3), [0, 1], left=[2])
-    rounds.end_round(torch.full((NUMEL,), 0.4), [2], weak=True)
+    rounds.end_round()
+    rounds.end_round([0, 1])
+    rounds.end_round([0, 1], left=[2])
+    rounds.end_round([2], weak=True)
     assert len(rounds.links) == ROUNDS
     return rounds
-
-
-def chain_of(kept: KeptRounds, rounds: int = ROUNDS) -> Chain:
-    """The first of these rounds."""
-    chain = Chain(kept.states[0].digest, kept.states[0].electorate)
-    chain.follow(kept.links[:rounds])
-    return chain
 
 
 @pytest.fixture
 def file(kept, tmp_path) -> ChainFile:
     """One in which all rounds are."""
     found = ChainFile(tmp_path / "chain", Words(kept.manifest.swarm_id))
-    found.write(chain_of(kept))
+    found.write(kept.chain())
     return found
 
 
@@ -98,7 +90,7 @@ def test_links_are_read_batch_by_batch(file, kept, monkeypatch) -> None:
 def test_what_is_appended(file, kept) -> None:
     """Link by link, it is the file that was written at once."""
     whole = file.path.read_bytes()
-    file.write(chain_of(kept, 0))
+    file.write(kept.chain(0))
     assert states_of(again(file, kept)) == [kept.states[0].digest]
     file.append(kept.links[:1])
     file.append([])
@@ -196,7 +188,7 @@ def test_a_file_that_cannot_be_written(kept, tmp_path) -> None:
     """It is a FileError when it is written, and an OSError when something comes to it."""
     nowhere = ChainFile(tmp_path / "none" / "chain", Words(kept.manifest.swarm_id))
     with pytest.raises(FileError, match="cannot be written"):
-        nowhere.write(chain_of(kept))
+        nowhere.write(kept.chain())
     with pytest.raises(OSError, match="none"):
         nowhere.append(kept.links)
     with pytest.raises(OSError, match="none"):
@@ -213,5 +205,5 @@ def test_writing_keeps_the_old_file_until_the_new_one_is_there(file, kept, monke
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", full)
         with pytest.raises(FileError, match="No space left"):
-            file.write(chain_of(kept, 1))
+            file.write(kept.chain(1))
     assert file.path.read_bytes() == before

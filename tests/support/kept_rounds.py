@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,6 +25,32 @@ from tests.support.words import said
 NUMEL = 1000
 NOTHING = "0" * 64
 TOKENS = 10
+# Tables of a manifest: the average of exact contributions is added as it is.
+EXACT: dict[str, dict[str, Any]] = {
+    "encoding": {"contribution": "fp32"},
+    "outer": {"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
+}
+
+
+def forged(link: Link) -> Link:
+    """One of its signatures is wrong by a bit."""
+    first, *others = link.acceptances
+    signed = first.signed[:-9] + bytes([first.signed[-9] ^ 1]) + first.signed[-8:]
+    return replace(link, acceptances=(replace(first, signed=signed), *others))
+
+
+@dataclass
+class Shelf:
+    """What a peer gives beside its state."""
+
+    found: dict[str, Blob]
+
+    def get(self, digest: str) -> Blob | None:
+        return self.found.get(digest)
+
+    @property
+    def blobs(self) -> list[Blob]:
+        return list(self.found.values())
 
 
 @dataclass
@@ -60,8 +87,7 @@ class KeptRounds:
         """All of them decide after the first round, a weak one, which leaves the state ``first``."""
         state = first or ReplicaState(0, 0, ((NUMEL,),), torch.ones(NUMEL), {})
         found = cls(manifest, keys, len(keys), [state])
-        found.end_round(torch.full_like(state.anchor, 0.01), weak=True)
-        return found
+        return found.go_on(1, weak=True)
 
     def chain(self, rounds: int | None = None) -> Chain:
         """Of the first so many rounds; None: of all."""
@@ -78,6 +104,10 @@ class KeptRounds:
         """The same until so many rounds, to go on differently."""
         states, links = self.states[: rounds + 1], self.links[:rounds]
         return replace(self, states=states, links=links, blobs=dict(self.blobs))
+
+    def values(self, number: int) -> torch.Tensor:
+        """A contribution."""
+        return torch.full_like(self.states[0].anchor, 0.01 * (1 + number))
 
     def contribute(self, values: torch.Tensor, number: int = 0) -> Brought:
         """What the owner of that key brings to the next round: these values."""
@@ -109,17 +139,27 @@ class KeptRounds:
 
     def end_round(
         self,
-        values: torch.Tensor,
         by: Collection[int] | None = None,
         left: Collection[int] = (),
         *,
         weak: bool = False,
+        number: int | None = None,
     ) -> Link:
-        """An honest round in which these bring and accept: those who decided at first, if none are named."""
+        """An honest round in which these bring and accept: those who decided at first, if none are named.
+
+        ``number``: of the contribution, that of the round if none is given.
+        """
         there = range(self.electing) if by is None else by
+        values = self.values(len(self.links) if number is None else number)
         choice = self.choice(values, there, left, weak=weak)
         trial = self.link(choice, NOTHING, ())
         state = replay(self.manifest, self.states[-1], trial, self.blobs)
         self.links.append(self.link(choice, state.digest, there, left))
         self.states.append(state)
         return self.links[-1]
+
+    def go_on(self, count: int, by: Collection[int] | None = None, *, weak: bool = False) -> KeptRounds:
+        """The same after so many of them. Of ``weak`` ones the first is: then those who bring it decide."""
+        for number in range(count):
+            self.end_round(by, weak=weak and not number)
+        return self

@@ -33,7 +33,7 @@ from dupt_swarm.replica.signed_words import LinkRecord, Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.clock import Clock
 from tests.support.hello import hello
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import EXACT, NUMEL, KeptRounds, Shelf, forged
 from tests.support.tiny import reduced_tables
 from tests.support.vectors import encode_parts
 from tests.support.words import FIVE, STATE, choice, link
@@ -41,20 +41,6 @@ from tests.support.words import FIVE, STATE, choice, link
 NOWHERE = "f" * 64
 ROUNDS = 4
 LOOKS_MAX = 12  # of each peer, until all have gone where they go
-
-
-@dataclass
-class Shelf:
-    """What a peer gives beside its state."""
-
-    found: dict[str, Blob] = field(default_factory=dict)
-
-    def get(self, digest: str) -> Blob | None:
-        return self.found.get(digest)
-
-    @property
-    def blobs(self) -> list[Blob]:
-        return list(self.found.values())
 
 
 @dataclass
@@ -94,10 +80,8 @@ class Peer:
         self.log, self.shelf = RoundLog(10, 1 << 24), Shelf(dict(kept.blobs))
         self.exchange.serve_from(self.shelf)
         state = kept.states[rounds]
-        chain = Chain(kept.states[0].digest, kept.states[0].electorate)
-        chain.follow(kept.links[:rounds])
         self.history = History(state, words)
-        self.history.chain = chain
+        self.history.chain = kept.chain(rounds)
         self.store.replace(state)
         replaying = Replaying(kept.manifest, self.exchange, self.log, self.store.empty, always=True)
         self.said: list[object] = []
@@ -180,19 +164,8 @@ class Peer:
 @pytest.fixture
 def kept(make_manifest, identities) -> KeptRounds:
     """Four strong rounds of three."""
-    manifest = make_manifest(
-        encoding={"contribution": "fp32"},
-        outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
-    )
-    rounds = KeptRounds(manifest, [load_identity(path) for path in identities], electing=3)
-    for number in range(ROUNDS):
-        rounds.end_round(values(number))
-    return rounds
-
-
-def values(number: int) -> torch.Tensor:
-    """A contribution."""
-    return torch.full((NUMEL,), 0.01 * (1 + number))
+    keys = [load_identity(path) for path in identities]
+    return KeptRounds(make_manifest(**EXACT), keys, electing=3).go_on(ROUNDS)
 
 
 @pytest.fixture
@@ -233,7 +206,7 @@ async def until_all_are_there(peers: Sequence[Peer]) -> str:
 
 def assert_sound(chain: Chain, kept: KeptRounds) -> None:
     """Others would follow it."""
-    other = Chain(kept.states[0].digest, kept.states[0].electorate)
+    other = kept.chain(0)
     words = Words(kept.manifest.swarm_id)
     other.follow([LinkRecord.of(link).link(words) for link in chain.links])
     assert other.head == chain.head
@@ -288,17 +261,10 @@ async def test_links_without_end(kept, peers_at) -> None:
         mine.assert_unmoved(kept.states[0], [])
 
 
-def forged(link: Link) -> Link:
-    """One of its signatures is wrong by a bit."""
-    first, *others = link.acceptances
-    signed = first.signed[:-9] + bytes([first.signed[-9] ^ 1]) + first.signed[-8:]
-    return replace(link, acceptances=(replace(first, signed=signed), *others))
-
-
 def by_strangers(kept: KeptRounds, by: Sequence[int]) -> Link:
     """A strong link from the state after the first round, signed by these alone."""
     branch = kept.branch(1)
-    return branch.link(branch.choice(values(9), by), NOWHERE, by)
+    return branch.link(branch.choice(branch.values(9), by), NOWHERE, by)
 
 
 LIES: dict[str, Callable[[KeptRounds], list[Link]]] = {
@@ -348,7 +314,7 @@ async def test_links_of_another_swarm(kept, peers_at, identities) -> None:
         electing=3,
     )
     assert other.states[0].digest == kept.states[0].digest
-    other.end_round(values(0))
+    other.go_on(1)
     async with peers_at((kept, 0), (kept, ROUNDS)) as [mine, theirs]:
         theirs.tell = lambda _: other.links
         await mine.look()
@@ -414,7 +380,7 @@ async def test_an_average_that_leads_elsewhere_refutes_no_link(kept, make_manife
     manifest = make_manifest(**reduced_tables(outer=kept.manifest.outer.model_dump()))
     before = kept.states[0]
     form = average_form(manifest, NUMEL)
-    average = form.build(Claim(before.round, before.digest, 10), encode_parts(form.codec, values(7)))
+    average = form.build(Claim(before.round, before.digest, 10), encode_parts(form.codec, kept.values(7)))
     giving: Any = Giving({average.digest: average})
     replaying = Replaying(manifest, giving, RoundLog(10, 1 << 24), torch.empty, always=True)
     link = replace(kept.links[0], average=average.digest)
@@ -424,8 +390,7 @@ async def test_an_average_that_leads_elsewhere_refutes_no_link(kept, make_manife
 
 async def test_a_weak_round_is_computed(kept) -> None:
     """Even where its state would have fewer bytes: few have signed it, and one of them may lie."""
-    weak = kept.branch(0)
-    weak.end_round(values(7), [0], weak=True)
+    weak = kept.branch(0).go_on(1, [0], weak=True)
     giving: Any = Giving(kept.blobs | weak.blobs)
     replaying = Replaying(kept.manifest, giving, RoundLog(10, 1 << 24), torch.empty, always=False)
     assert await replaying.replay(kept.states[0], kept.links[:1], always([])) is None
@@ -447,9 +412,7 @@ async def test_those_whose_word_counts_are_asked_first(kept, peers_at) -> None:
 
 async def test_the_weak_branch_goes_to_the_strong_one(kept, peers_at) -> None:
     """However much longer it has become; and not the other way round."""
-    weak, strong = kept.branch(1), kept.branch(2)
-    for number in range(ROUNDS):
-        weak.end_round(values(10 + number), [2], weak=not number)
+    weak, strong = kept.branch(1).go_on(ROUNDS, [2], weak=True), kept.branch(2)
     async with peers_at((strong, 2), (strong, 2), (weak, 1 + ROUNDS)) as peers:
         one, other, third = peers
         assert await until_all_are_there(peers) == strong.states[-1].digest
@@ -462,9 +425,7 @@ async def test_the_weak_branch_goes_to_the_strong_one(kept, peers_at) -> None:
 async def test_of_a_branch_that_loses_nothing_more_is_read(kept, peers_at, monkeypatch) -> None:
     """However long it is: its first link tells, and would be on the first page."""
     monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", 1)
-    weak, strong = kept.branch(1), kept.branch(2)
-    for number in range(ROUNDS):
-        weak.end_round(values(10 + number), [2], weak=not number)
+    weak, strong = kept.branch(1).go_on(ROUNDS, [2], weak=True), kept.branch(2)
     async with peers_at((strong, 2), (weak, 1 + ROUNDS)) as [mine, theirs]:
         await mine.look()
         assert mine.moved == []
@@ -473,10 +434,8 @@ async def test_of_a_branch_that_loses_nothing_more_is_read(kept, peers_at, monke
 
 async def test_of_two_weak_branches_that_of_more_members_stays(kept, peers_at) -> None:
     """Three that were split in one and two: the one goes to where the two are."""
-    one, two = kept.branch(1), kept.branch(1)
-    for number in range(3):
-        one.end_round(values(10 + number), [2], weak=not number)
-    two.end_round(values(20), [0, 1], weak=True)
+    one = kept.branch(1).go_on(3, [2], weak=True)
+    two = kept.branch(1).go_on(1, [0, 1], weak=True)
     async with peers_at((two, 2), (two, 2), (one, 4)) as peers:
         assert await until_all_are_there(peers) == two.states[-1].digest
         assert [each.moved for each in peers[:2]] == [[], []]
@@ -486,9 +445,7 @@ async def test_of_two_weak_branches_that_of_more_members_stays(kept, peers_at) -
 async def test_those_that_began_without_one_another(kept, peers_at) -> None:
     """Three began each alone, and a first peer: of equal branches all choose the same, and nobody swaps."""
     begun = KeptRounds(kept.manifest, kept.keys, electing=0)
-    alone = [begun.branch(0) for _ in range(3)]
-    for number, each in enumerate(alone):
-        each.end_round(values(number), [number], weak=True)
+    alone = [begun.branch(0).go_on(1, [number], weak=True) for number in range(3)]
     async with peers_at(*((each, 1) for each in alone), (begun, 0)) as peers:
         met = await until_all_are_there(peers)
         assert met == max(each.links[0].after for each in alone)
@@ -497,8 +454,7 @@ async def test_those_that_began_without_one_another(kept, peers_at) -> None:
 
 async def test_a_strangers_weak_link_from_our_own_state(kept, peers_at) -> None:
     """While those who decide are here, nobody of them goes with a newcomer that goes on alone."""
-    stranger = kept.branch(1)
-    stranger.end_round(values(9), [3], weak=True)
+    stranger = kept.branch(1).go_on(1, [3], weak=True)
     async with peers_at(*[(kept, 1)] * 3, (stranger, 2)) as peers:
         members, newcomer = peers[:3], peers[3]
         for each in members:
@@ -511,8 +467,7 @@ async def test_a_strangers_weak_link_from_our_own_state(kept, peers_at) -> None:
 @pytest.mark.parametrize("in_ballots", [False, True])
 async def test_a_weak_link_of_one_of_three(kept, peers_at, in_ballots: bool) -> None:
     """One that decides and goes on alone takes nobody with it, as long as the other two are here."""
-    one = kept.branch(1)
-    one.end_round(values(9), [2], weak=True)
+    one = kept.branch(1).go_on(1, [2], weak=True)
     async with peers_at((kept, 1), (kept, 1), (one, 2)) as peers:
         for each in peers[:2]:
             each.deciding.is_in_ballots = in_ballots
@@ -522,8 +477,7 @@ async def test_a_weak_link_of_one_of_three(kept, peers_at, in_ballots: bool) -> 
 
 async def test_a_weak_link_is_not_followed_at_once(kept, peers_at) -> None:
     """Whoever does not decide waits as long as those who do may take for a strong link, from each state."""
-    one = kept.branch(1)
-    one.end_round(values(9), [1], weak=True)
+    one = kept.branch(1).go_on(1, [1], weak=True)
     async with peers_at((kept, 1), (one, 2)) as peers:
         waiting = peers[0]
         waiting.following.patience = 60.0
@@ -538,8 +492,7 @@ async def test_a_weak_link_is_not_followed_at_once(kept, peers_at) -> None:
 
 async def test_a_weak_link_of_all_who_are_left_is_followed_at_once(kept, peers_at) -> None:
     """Nobody is there who could make a strong one."""
-    both = kept.branch(1)
-    both.end_round(values(9), [0, 1], weak=True)
+    both = kept.branch(1).go_on(1, [0, 1], weak=True)
     async with peers_at((kept, 1), (both, 2)) as [mine, _]:
         mine.following.patience = 60.0
         await mine.look()
@@ -549,7 +502,7 @@ async def test_a_weak_link_of_all_who_are_left_is_followed_at_once(kept, peers_a
 async def test_a_state_that_says_otherwise_than_its_links(kept, peers_at) -> None:
     """Whoever has signed for it and gives it: who decides follows from the links alone."""
     false, one = replace(kept.states[2], round=9), kept.branch(1)
-    lie = one.link(one.choice(values(9), [1], weak=True), false.digest, [1])
+    lie = one.link(one.choice(one.values(9), [1], weak=True), false.digest, [1])
     async with peers_at((kept, 1), (kept, 1)) as [mine, liar]:
         await liar.be_at(false)
         liar.tell = lambda known: [lie] if kept.states[1].digest in known else []
@@ -561,8 +514,7 @@ async def test_a_state_that_says_otherwise_than_its_links(kept, peers_at) -> Non
 async def test_strangers_have_less_time_to_tell(kept, peers_at, monkeypatch) -> None:
     """They could keep us from those who decide."""
     monkeypatch.setattr(follow, "STRANGER_SECONDS", 0.0)
-    by_one = KeptRounds(kept.manifest, kept.keys, electing=1)
-    by_one.end_round(values(0))
+    by_one = KeptRounds(kept.manifest, kept.keys, electing=1).go_on(1)
     for rounds, moves in ((by_one, False), (kept, True)):
         async with peers_at((rounds, 0), (rounds, 1)) as [mine, _]:
             await mine.look()
@@ -571,9 +523,7 @@ async def test_strangers_have_less_time_to_tell(kept, peers_at, monkeypatch) -> 
 
 async def test_a_peer_that_was_left_alone_is_found_again(kept, peers_at) -> None:
     """Two of three were away while the third went on by a weak link: they go to it."""
-    alone = kept.branch(1)
-    for number in range(3):
-        alone.end_round(values(10 + number), [2], weak=not number)
+    alone = kept.branch(1).go_on(3, [2], weak=True)
     async with peers_at((kept, 1), (alone, 4)) as peers:
         mine, theirs = peers
         assert await until_all_are_there(peers) == alone.states[-1].digest
@@ -584,7 +534,7 @@ async def test_a_peer_that_was_left_alone_is_found_again(kept, peers_at) -> None
 async def test_a_link_that_was_invented_for_one_of_ours(kept, peers_at) -> None:
     """A stranger signs a weak link to a state to which ours leads already: our own link stays as it is."""
     first = kept.branch(0)
-    invented = first.link(first.choice(values(9), [3], weak=True), kept.links[0].after, [3])
+    invented = first.link(first.choice(first.values(9), [3], weak=True), kept.links[0].after, [3])
     async with peers_at((kept, 1), (kept, ROUNDS)) as [mine, theirs]:
         theirs.tell = lambda known: [invented, *kept.links[1:]] if kept.states[1].digest in known else []
         for _ in range(2):
@@ -620,8 +570,8 @@ async def test_a_round_that_ends_meanwhile(kept, peers_at) -> None:
 async def test_rounds_that_end_on_a_branch_that_loses_meanwhile(kept, peers_at) -> None:
     """One that goes on weakly, round by round, gets to the others all the same, however long that takes."""
     alone = kept.branch(1)
-    for number in range(3):
-        alone.end_round(values(10 + number), [2], weak=True)
+    for _ in range(3):
+        alone.end_round([2], weak=True)
     async with peers_at((alone, 2), (kept, ROUNDS)) as [mine, _]:
         while_it_fetches(mine, lambda: end_rounds(mine, alone, 4))
         await mine.look()
@@ -630,8 +580,7 @@ async def test_rounds_that_end_on_a_branch_that_loses_meanwhile(kept, peers_at) 
 
 async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
     """What a quorum has decided here while a state was being fetched to which a weak link leads stays."""
-    alone = kept.branch(1)
-    alone.end_round(values(9), [2], weak=True)
+    alone = kept.branch(1).go_on(1, [2], weak=True)
     async with peers_at((kept, 1), (alone, 2)) as [mine, _]:
         while_it_fetches(mine, lambda: end_rounds(mine, kept, 2))
         await mine.look()
@@ -640,8 +589,7 @@ async def test_a_round_that_wins_meanwhile(kept, peers_at) -> None:
 
 async def test_ballots_that_begin_meanwhile(kept, peers_at) -> None:
     """A weak link that was to be followed, as nobody else was here, is not followed any more."""
-    alone = kept.branch(2)
-    alone.end_round(values(9), [2], weak=True)
+    alone = kept.branch(2).go_on(1, [2], weak=True)
     async with peers_at((kept, 1), (alone, 3)) as [mine, _]:
 
         def meet() -> None:
@@ -703,8 +651,7 @@ async def test_a_round_that_ends_while_links_are_told(kept, peers_at) -> None:
 
 async def test_a_round_that_wins_while_links_are_told(kept, peers_at) -> None:
     """A weak link that would have led on from where we were leads nowhere."""
-    alone = kept.branch(1)
-    alone.end_round(values(9), [2], weak=True)
+    alone = kept.branch(1).go_on(1, [2], weak=True)
     async with peers_at((kept, 1), (alone, 2)) as [mine, theirs]:
 
         def tell(known: Sequence[str]) -> list[Link]:
@@ -737,8 +684,7 @@ async def test_the_round_in_which_we_are_goes_on_by_a_link(kept, peers_at) -> No
 
 async def test_what_was_signed_for_links_is_compared(kept, peers_at) -> None:
     """With all that was said in ballots, of those that lead on as of those that do not."""
-    one = kept.branch(1)
-    one.end_round(values(9), [2], weak=True)
+    one = kept.branch(1).go_on(1, [2], weak=True)
     async with peers_at((kept, 2), (one, 2)) as [mine, theirs]:
         mine.deciding.state = kept.states[1].digest
         assert await mine.look()

@@ -5,7 +5,6 @@ import logging
 from pathlib import Path
 
 import pytest
-import torch
 
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.replica.chain import Chain
@@ -13,33 +12,23 @@ from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import KeptRounds
 from tests.support.signed_records import fresh_keys
 
 KEYS = fresh_keys(3)
 ROUNDS = 3
 
 
-def values(number: int) -> torch.Tensor:
-    return torch.full((NUMEL,), 0.1 * (1 + number))
-
-
 @pytest.fixture(scope="module")
 def kept(make_manifest) -> KeptRounds:
     """Strong rounds of three."""
-    rounds = KeptRounds(make_manifest(), KEYS, electing=3)
-    for number in range(ROUNDS):
-        rounds.end_round(values(number))
-    return rounds
+    return KeptRounds(make_manifest(), KEYS, electing=3).go_on(ROUNDS)
 
 
 @pytest.fixture(scope="module")
 def weak(kept) -> KeptRounds:
     """After the first of them one of the three went on alone."""
-    branch = kept.branch(1)
-    for number in range(ROUNDS + 1):
-        branch.end_round(values(10 + number), [2], weak=not number)
-    return branch
+    return kept.branch(1).go_on(ROUNDS + 1, [2], weak=True)
 
 
 @pytest.fixture
@@ -148,9 +137,8 @@ def test_what_was_left(kept, weak) -> None:
     assert found.left_up_to(weak.states[3].digest) == []  # it is where we are
     twig = weak.branch(3)
     for number in range(2):
-        twig.end_round(values(20 + number), [2], weak=True)
-    found.chain = Chain(kept.states[0].digest, kept.states[0].electorate)
-    found.chain.follow(twig.links)
+        twig.end_round([2], weak=True, number=20 + number)
+    found.chain = twig.chain()
     assert found.follow(weak.links) == twig.links[3:]
     assert found.follow(kept.links) == weak.links[1:]
     assert found.left_up_to(weak.states[3].digest) == weak.links[1:3]
@@ -174,9 +162,7 @@ def test_a_peer_that_was_at_a_state_of_a_branch_that_was_left(kept, weak, path) 
 def test_a_chain_that_begins_earlier(kept, path) -> None:
     """Who has joined in the middle may learn what was before, and keeps it."""
     found = history(kept, kept.states[2], path)
-    earlier = Chain(kept.states[0].digest, kept.states[0].electorate)
-    earlier.follow(kept.links[:2])
-    asyncio.run(found.begin(earlier))
+    asyncio.run(found.begin(kept.chain(2)))
     found.follow(kept.links[2:])
     assert found.chain.first == on_disk(kept, path).first == kept.states[0].digest
     assert on_disk(kept, path).links == kept.links

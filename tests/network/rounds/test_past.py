@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
@@ -25,7 +24,7 @@ from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Choice, Link
 from dupt_swarm.replica.signed_words import BeginningRecord, LinkRecord, Words
 from tests.support.driven_swarm import Cluster
-from tests.support.kept_rounds import NUMEL, KeptRounds
+from tests.support.kept_rounds import EXACT, KeptRounds, forged
 from tests.support.saved_models import small_manifest
 from tests.support.waiting import wait_until
 
@@ -36,19 +35,9 @@ ROUNDS = 5
 @pytest.fixture
 def kept(make_manifest, identities) -> KeptRounds:
     """Five rounds of three since round 0, and a fourth that never takes part."""
-    manifest = make_manifest(
-        encoding={"contribution": "fp32"},
-        outer={"optimizer": "nesterov", "momentum": 0.0, "learning_rate": 1.0},
-    )
-    rounds = KeptRounds.from_round_0(manifest, [load_identity(path) for path in identities[:3]])
-    for number in range(1, ROUNDS):
-        rounds.end_round(values(number))
-    return replace(rounds, keys=[load_identity(path) for path in identities[:4]])
-
-
-def values(number: int) -> torch.Tensor:
-    """A contribution."""
-    return torch.full((NUMEL,), 0.01 * (1 + number))
+    keys = [load_identity(path) for path in identities[:4]]
+    rounds = KeptRounds.from_round_0(make_manifest(**EXACT), keys[:3]).go_on(ROUNDS - 1)
+    return replace(rounds, keys=keys)
 
 
 @dataclass
@@ -118,7 +107,7 @@ async def test_all_rounds_are_learnt(kept, joined, tmp_path, monkeypatch) -> Non
         assert (found.first, found.links) == (kept.states[0].digest, kept.links)
         assert found.electorate == kept.states[-1].electorate
         assert on_disk(kept, tmp_path / "chain").links == kept.links
-        kept.end_round(values(7))
+        kept.end_round()
         newcomer.history.follow(kept.links[-1:])
         assert on_disk(kept, tmp_path / "chain").links == kept.links
 
@@ -136,10 +125,9 @@ async def test_it_counts_as_received(kept, joined) -> None:
 @pytest.mark.parametrize("weak", [False, True], ids=["goes on", "wins"])
 async def test_a_round_that_ends_while_it_is_written(kept, joined, tmp_path, monkeypatch, weak: bool) -> None:
     """It is on disk too, whether it goes on from ours or takes the place of a weak one."""
-    branch = kept.branch(ROUNDS - 1)
-    branch.end_round(values(20), [0], weak=True)
+    branch = kept.branch(ROUNDS - 1).go_on(1, [0], weak=True)
     chain, write = kept.chain(), ChainFile.write
-    kept.end_round(values(7))
+    kept.end_round()
     async with joined(chain.since, chain) as newcomer:
         history, loop = newcomer.history, asyncio.get_running_loop()
         if weak:
@@ -157,13 +145,6 @@ async def test_a_round_that_ends_while_it_is_written(kept, joined, tmp_path, mon
         monkeypatch.setattr(ChainFile, "write", slowly)
         await newcomer.asks.learn()
         assert history.chain.links == on_disk(kept, tmp_path / "chain").links == kept.links
-
-
-def forged(link: Link) -> Link:
-    """One of its signatures is wrong by a bit."""
-    first, *others = link.acceptances
-    signed = first.signed[:-9] + bytes([first.signed[-9] ^ 1]) + first.signed[-8:]
-    return replace(link, acceptances=(replace(first, signed=signed), *others))
 
 
 def by_a_stranger(kept: KeptRounds) -> list[Link]:
@@ -253,14 +234,14 @@ async def test_the_first_state_that_the_manifest_names(kept, joined) -> None:
     [
         (lambda kept, _: kept.chain(2), ROUNDS - 2),
         (lambda _, left: left.chain(), ROUNDS - 3),
-        (lambda kept, _: go_on(kept).chain(), 0),
+        (lambda kept, _: kept.go_on(1).chain(), 0),
     ],
     ids=["a part", "a branch that was left", "more"],
 )
 async def test_a_known_chain_is_gone_on_with(kept, joined, known, lacking: int) -> None:
     """What it has is not told again, and what does not lead to the state is cut, of a copy."""
-    chain, state, left = kept.chain(), kept.states[-1], kept.branch(3)
-    left.end_round(values(20), [0], weak=True)
+    chain, state = kept.chain(), kept.states[-1]
+    left = kept.branch(3).go_on(1, [0], weak=True)
     ours, told = known(kept, left), list[Link]()
 
     def tell(known: Sequence[str]) -> Sequence[Link]:
@@ -278,11 +259,6 @@ async def test_a_known_chain_is_gone_on_with(kept, joined, known, lacking: int) 
             await chain_of(*where, state.digest, Electorate(state.round), known=ours)
 
 
-def go_on(kept: KeptRounds) -> KeptRounds:
-    kept.end_round(values(7))
-    return kept
-
-
 async def test_a_past_that_leads_elsewhere(kept) -> None:
     """It is not begun with, and no link is taken beyond the round of our state: liars have any number."""
     words, ours = Words(kept.manifest.swarm_id), kept.states[JOINED]
@@ -290,7 +266,7 @@ async def test_a_past_that_leads_elsewhere(kept) -> None:
     with pytest.raises(ValueError, match="does not lead to our chain"):
         await history.begin(kept.chain())
     assert history.chain.links == [] and history.chain.begins == JOINED
-    chain = Chain(kept.states[0].digest, kept.states[0].electorate)
+    chain = kept.chain(0)
     with pytest.raises(ValueError, match="go on after the round of the state"):
         past._follow(chain, list(map(LinkRecord.of, kept.links)), words, "f" * 64, JOINED)
     assert chain.links == kept.links[:JOINED]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from dupt_swarm.disk.folders import CHAIN_FILE
 from dupt_swarm.learning.objectives import first_model
@@ -26,8 +25,7 @@ def kept(tmp_path: Path) -> KeptRounds:
     """A model folder of two rounds, the second of which is strong."""
     manifest = write_model(tmp_path / "model").manifest
     first = first_state(manifest, list(first_model(manifest).parameters()))
-    rounds = KeptRounds.from_round_0(manifest, fresh_keys(1), first)
-    rounds.end_round(torch.full_like(first.anchor, 0.01))
+    rounds = KeptRounds.from_round_0(manifest, fresh_keys(1), first).go_on(1)
     save_state(rounds.states[-1], tmp_path / "model" / "replica.safetensors")
     put(tmp_path, rounds, rounds.chain())
     return rounds
