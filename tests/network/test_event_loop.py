@@ -24,7 +24,7 @@ from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.first_state import first_state
 from dupt_swarm.settings import NodeSettings
 from tests.support.contributions import encoded, put
-from tests.support.deciders import open_deciders
+from tests.support.deciders import deciding_at
 from tests.support.loopback import LOOPBACK
 from tests.support.memory import leave
 from tests.support.tiny import reduced_tables
@@ -136,20 +136,15 @@ async def test_a_round_without_passes_on_the_loop(
 ) -> None:
     """Two peers decode, screen, average, encode, hash, and compute what follows in threads."""
     manifest = make_manifest(**tables)
-    async with stations(2, manifest) as started:
-        peers, _ = await open_deciders(manifest, started, NUMEL)
+    async with deciding_at(stations, 2, manifest=manifest, numel=NUMEL) as (peers, _):
         brought = [encoded(torch.full((NUMEL,), value), manifest) for value in (1.0, 3.0)]
-        try:
-            with Passes(monkeypatch) as passes:
-                ending = (peer.deciding.end(each, 10) for peer, each in zip(peers, brought, strict=True))
-                ended = await asyncio.gather(*ending)
-            # Each checks what it is given, a chunk of a MiB at most, however large the vector is.
-            assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
-            assert passes.elsewhere >= 2
-            found = [each for each in ended if each is not None]
-            [link] = {each.link for each in found}
-            assert [each.computed and each.computed.after.digest for each in found] == [link.after] * 2
-            assert set(link.choice.makers) == {peer.peer_id for peer in peers}
-        finally:
-            for peer in peers:
-                await peer.close()
+        with Passes(monkeypatch) as passes:
+            ending = (peer.deciding.end(each, 10) for peer, each in zip(peers, brought, strict=True))
+            ended = await asyncio.gather(*ending)
+        # Each checks what it is given, a chunk of a MiB at most, however large the vector is.
+        assert passes.seen == ["sha256"] * (2 if manifest.rounds.exchange == "share" else 0)
+        assert passes.elsewhere >= 2
+        found = [each for each in ended if each is not None]
+        [link] = {each.link for each in found}
+        assert [each.computed and each.computed.after.digest for each in found] == [link.after] * 2
+        assert set(link.choice.makers) == {peer.peer_id for peer in peers}

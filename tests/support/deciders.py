@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dupt_swarm.manifest import Manifest
+from dupt_swarm.network.p2p.bandwidth import Bandwidth
 from dupt_swarm.network.rounds.deciding import Context, Deciding
 from dupt_swarm.network.rounds.exchange import RoundExchange
 from dupt_swarm.network.rounds.pledges import Pledges
@@ -160,26 +161,37 @@ class Decider:
                 await running
 
 
-async def open_deciders(
+@asynccontextmanager
+async def deciding_at(
+    stations: Callable[..., Any],
+    count: int = 3,
+    *,
     manifest: Manifest,
-    stations: Sequence[Any],
     numel: int,
     electing: int | None = None,
     hidden: Collection[int] = (),
-) -> tuple[list[Decider], ReplicaState]:
-    """Peers on these stations, and the state at which they are; so many of them decide, or all.
+    bandwidth: Bandwidth | None = None,
+) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
+    """So many peers, and the state at which they are; so many of them decide, or all.
 
-    Those at the places in ``hidden`` cannot be called.
+    Those at the places in ``hidden`` cannot be called; the first one has this ``bandwidth``.
     """
-    deciders = [
-        Decider(manifest, station, numel, callable=place not in hidden)
-        for place, station in enumerate(stations)
-    ]
-    for each in deciders:
-        await each.open()
-        each.seen.unable = {deciders[place].peer_id for place in hidden}
-    members = [each.peer_id for each in deciders[:electing]]
-    state = first_state(manifest, numel, Electorate().after(members, weak=True))
-    for each in deciders:
-        each.reach(state, [other.peer_id for other in deciders])
-    return deciders, state
+    async with stations(count, manifest) as started:
+        if bandwidth is not None:
+            started[0].p2p.bandwidth = bandwidth
+        deciders = [
+            Decider(manifest, station, numel, callable=place not in hidden)
+            for place, station in enumerate(started)
+        ]
+        for each in deciders:
+            await each.open()
+            each.seen.unable = {deciders[place].peer_id for place in hidden}
+        members = [each.peer_id for each in deciders[:electing]]
+        state = first_state(manifest, numel, Electorate().after(members, weak=True))
+        for each in deciders:
+            each.reach(state, [other.peer_id for other in deciders])
+        try:
+            yield deciders, state
+        finally:
+            for each in deciders:
+                await each.close()

@@ -25,9 +25,8 @@ from dupt_swarm.replica.codec import PART_VALUES, build_codec
 from dupt_swarm.replica.contribution import Claim
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Choice, Promise
-from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
-from tests.support.deciders import Decider, first_state, open_deciders, state_of, step
+from tests.support.deciders import deciding_at, first_state, state_of, step
 from tests.support.tiny import reduced_tables
 from tests.support.vectors import decode_parts, encode_parts
 
@@ -76,22 +75,9 @@ def runners(monkeypatch) -> Runners:
 
 
 @pytest.fixture
-def deciders(stations):
-    """``async with deciders(manifest, 3) as (peers, state)``: so many peers at one state."""
-
-    @asynccontextmanager
-    async def start(
-        manifest: Manifest, count: int = 3, hidden: Collection[int] = ()
-    ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
-        async with stations(count, manifest) as started:
-            peers, state = await open_deciders(manifest, started, NUMEL, hidden=hidden)
-            try:
-                yield peers, state
-            finally:
-                for each in peers:
-                    await each.close()
-
-    return start
+def deciders(stations, manifest):
+    """``async with deciders(3) as (peers, state)``: so many peers at one state."""
+    return partial(deciding_at, stations, manifest=manifest, numel=NUMEL)
 
 
 @dataclass(frozen=True)
@@ -271,7 +257,7 @@ async def test_all_get_the_same_average(deciders, manifest, contributions, hidde
     Who cannot be called reduces nothing, and takes part all the same.
     """
     weights = [10_000, 20_000, 5_000]
-    async with deciders(manifest, hidden=hidden) as (peers, _):
+    async with deciders(hidden=hidden) as (peers, _):
         ended = await asyncio.gather(
             *(
                 each.end(values, tokens)
@@ -290,7 +276,7 @@ async def test_all_get_the_same_average(deciders, manifest, contributions, hidde
 
 async def test_alone(deciders, manifest, contributions) -> None:
     """Who is alone leaves its state by what it has brought, in the first ballot."""
-    async with deciders(manifest, 1) as ([peer], _):
+    async with deciders(1) as ([peer], _):
         ended = await peer.end(contributions[0], 10_000)
         assert (ended.link.ballot, ended.link.choice.weak) == (0, False)
         assert ended.link.counted == (peer.peer_id,)
@@ -317,12 +303,11 @@ async def test_two_codecs_in_one_round(
             assert torch.equal(result.values, decode_parts(returned, result.encoded, NUMEL))
 
 
-async def test_only_equal_states_meet(stations, make_manifest) -> None:
+async def test_only_equal_states_meet(deciders, make_manifest) -> None:
     """Peers of another round, or of another state, do not average with one another: each goes on alone."""
     times = {"matchmaking_seconds": 1, "chunk_seconds": 0.5, "allreduce_seconds": 5}
     manifest = make_manifest(rounds=times)
-    async with stations(3, manifest) as started:
-        peers, state = await open_deciders(manifest, started, NUMEL)
+    async with deciders(manifest=manifest) as (peers, state):
         everybody = [each.peer_id for each in peers]
         later = step(manifest, state, torch.ones(NUMEL), 1, everybody)
         another = step(manifest, state, torch.zeros(NUMEL), 1, everybody)
@@ -332,7 +317,6 @@ async def test_only_equal_states_meet(stations, make_manifest) -> None:
         for peer, each in zip(peers, ended, strict=True):
             assert each.link.choice.makers == (peer.peer_id,)
             assert each.link.choice.weak
-            await peer.close()
 
 
 @pytest.mark.parametrize("numel", [1, 2, 300_000])
@@ -437,7 +421,7 @@ async def test_bad_senders_are_left_out(averagers, manifest, contributions, runn
 
 async def test_a_peer_that_lies_in_a_round_is_left_out(deciders, manifest, contributions, runners) -> None:
     """Two leave a state by the average of what they have brought, without a third that sends NaN."""
-    async with deciders(manifest, hidden=[2]) as (peers, _):
+    async with deciders(hidden=[2]) as (peers, _):
         runners.kinds[peers[2].peer_id] = SendsNaN
         tasks = [
             asyncio.create_task(each.end(values, 10_000))

@@ -2,16 +2,16 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 
 import pytest
 import torch
 
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth, TokenBucket
 from dupt_swarm.network.rounds.session import Ended
-from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, open_deciders, state_of
+from tests.support.deciders import Decider, deciding_at, state_of
 from tests.support.tiny import reduced_tables
 
 NUMEL = 4_000_000  # 16 parts
@@ -70,23 +70,8 @@ def nothing_heard() -> Iterator[None]:
 
 @pytest.fixture
 def deciders(stations, manifest):
-    """``async with deciders(3) as (peers, state)``: so many at one state, the first with this bandwidth."""
-
-    @asynccontextmanager
-    async def start(
-        count: int, bandwidth: Bandwidth | None = None, hidden: Collection[int] = ()
-    ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
-        async with stations(count, manifest) as started:
-            if bandwidth is not None:
-                started[0].p2p.bandwidth = bandwidth
-            peers, state = await open_deciders(manifest, started, NUMEL, hidden=hidden)
-            try:
-                yield peers, state
-            finally:
-                for each in peers:
-                    await each.close()
-
-    return start
+    """``async with deciders(3) as (peers, state)``: so many at one state."""
+    return partial(deciding_at, stations, manifest=manifest, numel=NUMEL)
 
 
 def start_numbers(peers: Sequence[Decider]) -> list[asyncio.Task[Ended]]:
@@ -137,7 +122,7 @@ async def test_cancelled_in_the_exchange(deciders, side: str, passed: int, hidde
     gate, bandwidth = Gate(passed), Bandwidth()
     setattr(bandwidth, side, gate)
     # Who is hidden reduces nothing, and gets the averages when it has sent all.
-    async with deciders(3, bandwidth, [0] if hidden else []) as (peers, _):
+    async with deciders(3, bandwidth=bandwidth, hidden=[0] if hidden else []) as (peers, _):
         with nothing_heard():
             after = await end_with_one_cancelled(peers, gate.shut)
             assert len(after) == 1
@@ -164,7 +149,7 @@ async def test_an_exchange_that_takes_too_long(deciders, manifest) -> None:
     """It ends in time without what comes too late, or fails: either in silence, as a cancellation does."""
     bandwidth = Bandwidth()
     bandwidth.upload = SlowBucket(None)
-    async with deciders(2, bandwidth) as (peers, _):
+    async with deciders(2, bandwidth=bandwidth) as (peers, _):
         with nothing_heard():
             tasks = start_numbers(peers)
             if manifest.rounds.exchange == "reduce":

@@ -2,9 +2,9 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,7 +24,7 @@ from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.signed_words import Words
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
-from tests.support.deciders import Decider, open_deciders, state_of
+from tests.support.deciders import Decider, deciding_at, state_of
 from tests.support.words import STATE, choice, link
 
 NUMEL = 3_000
@@ -40,20 +40,7 @@ def manifest(make_manifest):
 @pytest.fixture
 def deciders(stations, manifest):
     """``async with deciders(3) as (peers, state)``: so many peers at one state, all of which decide."""
-
-    @asynccontextmanager
-    async def start(
-        count: int, electing: int | None = None, manifest: Manifest = manifest, numel: int = NUMEL
-    ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
-        async with stations(count, manifest) as started:
-            peers, state = await open_deciders(manifest, started, numel, electing)
-            try:
-                yield peers, state
-            finally:
-                for each in peers:
-                    await each.close()
-
-    return start
+    return partial(deciding_at, stations, manifest=manifest, numel=NUMEL)
 
 
 def values(seed: int, numel: int = NUMEL) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
 from dupt_swarm.replica.codec import build_codec
 from tests.support.contributions import encoded
-from tests.support.deciders import open_deciders, state_of, step
+from tests.support.deciders import deciding_at, state_of, step
 from tests.support.noting_bucket import NotingBucket
 from tests.support.vectors import decode_parts
 
@@ -26,14 +26,11 @@ async def test_a_limited_peer_takes_part(stations, manifest) -> None:
     contributions = [torch.full((NUMEL,), value) for value in (1.0, 3.0)]
     limited, upload, download = Bandwidth(), NotingBucket(RATE), NotingBucket(RATE)
     limited.upload, limited.download = upload, download
-    async with stations(2, manifest) as started:
-        started[0].p2p.bandwidth = limited
-        peers, state = await open_deciders(manifest, started, NUMEL)
+    deciding = deciding_at(stations, 2, manifest=manifest, numel=NUMEL, bandwidth=limited)
+    async with deciding as (peers, state):
         ended = await asyncio.gather(
             *(each.end(values) for each, values in zip(peers, contributions, strict=True))
         )
-        for each in peers:
-            await each.close()
     # What is shared counts with the lesser norm of the two.
     codec = build_codec(manifest.encoding.contribution, manifest.encoding)
     expected = decode_parts(codec, encoded(contributions[0], manifest), NUMEL)

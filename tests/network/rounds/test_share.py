@@ -1,9 +1,9 @@
 """The exchange `share` between real peers on loopback."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.state import ReplicaState
 from tests.support.contributions import encoded
-from tests.support.deciders import Decider, open_deciders, state_of, step
+from tests.support.deciders import Decider, deciding_at, state_of, step
 
 NUMEL = 300_000
 WEIGHTS = (10_000, 20_000, 5_000)
@@ -48,21 +48,8 @@ def contributions() -> list[torch.Tensor]:
 
 @pytest.fixture
 def sharing(stations):
-    """``async with sharing(manifest, 3) as (peers, state)`` starts so many members."""
-
-    @asynccontextmanager
-    async def start(
-        manifest: Manifest, count: int = 3, hidden: Sequence[int] = ()
-    ) -> AsyncIterator[tuple[list[Decider], ReplicaState]]:
-        async with stations(count, manifest) as started:
-            peers, state = await open_deciders(manifest, started, NUMEL, hidden=hidden)
-            try:
-                yield peers, state
-            finally:
-                for each in peers:
-                    await each.close()
-
-    return start
+    """``async with sharing(3, manifest=manifest) as (peers, state)`` starts so many members."""
+    return partial(deciding_at, stations, numel=NUMEL)
 
 
 async def end_all(peers: Sequence[Decider], contributions: Sequence[torch.Tensor]) -> list[Ended]:
@@ -77,7 +64,7 @@ async def end_all(peers: Sequence[Decider], contributions: Sequence[torch.Tensor
 
 async def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, contributions) -> None:
     """Members behind routers coordinate nothing; what they bring counts, and they get the average."""
-    async with sharing(make_sharing(), hidden=(1, 2)) as (peers, _):
+    async with sharing(manifest=make_sharing(), hidden=(1, 2)) as (peers, _):
         ended = await end_all(peers, contributions)
         [link] = {each.link for each in ended}
         assert set(link.counted) == {each.peer_id for each in peers} and not link.choice.weak
@@ -97,7 +84,7 @@ async def test_a_peer_that_cannot_be_called_takes_part(sharing, make_sharing, co
 async def test_all_compute_the_same_average(sharing, make_sharing, contributions, codec, rule) -> None:
     """Three members get bit for bit the same state; with exact contributions, the one computed by hand."""
     manifest = make_sharing(codec, rule=rule)
-    async with sharing(manifest) as (peers, state):
+    async with sharing(manifest=manifest) as (peers, state):
         ended = await end_all(peers, contributions)
         [digest] = {state_of(each).digest for each in ended}
         assert {state_of(each).swarm_tokens for each in ended} == {35_000}
@@ -135,7 +122,7 @@ def test_strangers_take_few_places() -> None:
 async def test_alone(sharing, make_sharing, contributions) -> None:
     """Who is alone gets its own contribution, and what is needed to compute the round again."""
     manifest = make_sharing()
-    async with sharing(manifest, 1) as ([peer], state):
+    async with sharing(1, manifest=manifest) as ([peer], state):
         ended = await peer.end(contributions[0], WEIGHTS[0])
         expected = step(manifest, state, contributions[0], WEIGHTS[0], [peer.peer_id])
         assert state_of(ended).digest == expected.digest
@@ -148,7 +135,7 @@ async def test_a_peer_that_gives_its_contribution_to_nobody_is_left_out(
     sharing, make_sharing, contributions
 ) -> None:
     """What not more than half hold does not count; its maker gets the others' state all the same."""
-    async with sharing(make_sharing(seconds=10)) as (peers, _):
+    async with sharing(manifest=make_sharing(seconds=10)) as (peers, _):
         miser = peers[2].peer_id
         peers[2].blobs._shelves.clear()
         ended = await end_all(peers, contributions)
@@ -167,7 +154,7 @@ async def test_a_member_that_is_silent_costs_nobody_the_round(
 
     If it does not coordinate, its own counts: they had it. Else they choose again, from what is there then.
     """
-    async with sharing(make_sharing(gather=3)) as (peers, _):
+    async with sharing(manifest=make_sharing(gather=3)) as (peers, _):
         coordinator = peers[0].deciding.present.round.ballots.coordinator
         silent = next(each for each in peers if (each.peer_id == coordinator) is first)
         others = [each for each in peers if each is not silent]
@@ -203,7 +190,7 @@ async def test_what_is_not_what_its_maker_has_signed_for_is_left_out(
     sharing, make_sharing, contributions
 ) -> None:
     """A contribution that claims more tokens than its maker states is held by nobody, and does not count."""
-    async with sharing(make_sharing(seconds=10)) as (peers, _):
+    async with sharing(manifest=make_sharing(seconds=10)) as (peers, _):
         liar = peers[2]
         prepare = liar.context.exchange.prepare
 

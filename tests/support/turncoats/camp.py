@@ -14,7 +14,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.replica.draw import drawn
 from dupt_swarm.replica.link import Link
 from dupt_swarm.replica.state import ReplicaState
-from tests.support.deciders import Decider, open_deciders
+from tests.support.deciders import Decider, deciding_at
 from tests.support.turncoats import prepare
 from tests.support.turncoats.orders import SpokenOrders
 
@@ -105,9 +105,7 @@ class Camp:
         return {one.maker for each in self.honest for one, _ in each.proofs}
 
     async def close(self) -> None:
-        """They say nothing any more."""
-        for each in self.peers:
-            await each.close()
+        """Nobody judges any more."""
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
@@ -143,8 +141,8 @@ def camps_of(stations: Stations, manifest: Manifest, monkeypatch: pytest.MonkeyP
 
     @asynccontextmanager
     async def start(count: int, electing: int | None = None) -> AsyncIterator[Camp]:
-        async with stations(count, manifest) as started:
-            peers, state = await open_deciders(manifest, started, NUMEL, electing)
+        deciding = deciding_at(stations, count, manifest=manifest, numel=NUMEL, electing=electing)
+        async with deciding as (peers, state):
             camp = Camp(peers, state, orders)
             try:
                 yield camp
