@@ -1,31 +1,12 @@
 """Hours of the day in which an oracle may train."""
 
-import time
-from collections.abc import Iterator
-from datetime import datetime
-from zoneinfo import ZoneInfo
-
 import pytest
 
 from dupt_swarm.errors import UsageError
 from dupt_swarm.settings import ALWAYS, Hours
+from tests.support.clock import in_berlin
 
-BERLIN = ZoneInfo("Europe/Berlin")
-
-
-@pytest.fixture(autouse=True)
-def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local time is that of a place with summer time."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-def at(text: str, fold: int = 0) -> float:
-    """Seconds since the epoch of a local time."""
-    return datetime.fromisoformat(text).replace(tzinfo=BERLIN, fold=fold).timestamp()
+pytestmark = pytest.mark.usefixtures("berlin")
 
 
 @pytest.mark.parametrize(
@@ -49,14 +30,14 @@ def test_ranges_go_over_midnight_and_have_an_end_that_is_outside(
     hours: str, moment: str, inside: bool
 ) -> None:
     """A range includes its beginning and not its end, and may go over midnight."""
-    assert Hours.parse((hours,)).contain(at(moment)) is inside
+    assert Hours.parse((hours,)).contain(in_berlin(moment)) is inside
 
 
 def test_repeated_and_listed_ranges_are_the_same() -> None:
     """`--hours` twice is a list with a comma; none at all is always."""
     assert Hours.parse(("22-07", "12-13")) == Hours.parse(("22-07,12-13",))
     assert Hours.parse(()) == ALWAYS
-    assert ALWAYS.contain(at("2026-01-12 09:30"))
+    assert ALWAYS.contain(in_berlin("2026-01-12 09:30"))
 
 
 @pytest.mark.parametrize(
@@ -79,27 +60,28 @@ def test_what_is_no_range_is_refused_with_an_example(text: str) -> None:
 )
 def test_the_next_border_is_where_the_hours_begin_or_end(moment: str, border: str) -> None:
     """To the minute, and never the present moment."""
-    assert Hours.parse(("22-07",)).next_border(at(moment)) == at(border)
+    assert Hours.parse(("22-07",)).next_border(in_berlin(moment)) == in_berlin(border)
 
 
 def test_ranges_that_touch_have_no_border_between_them() -> None:
     """8-12 and 12-14 are one range; all day has no border at all."""
-    assert Hours.parse(("8-12,12-14",)).next_border(at("2026-01-10 09:00")) == at("2026-01-10 14:00")
-    assert Hours.parse(("0-24",)).next_border(at("2026-01-10 09:00")) is None
-    assert ALWAYS.next_border(at("2026-01-10 09:00")) is None
+    now = in_berlin("2026-01-10 09:00")
+    assert Hours.parse(("8-12,12-14",)).next_border(now) == in_berlin("2026-01-10 14:00")
+    assert Hours.parse(("0-24",)).next_border(now) is None
+    assert ALWAYS.next_border(now) is None
 
 
 def test_when_clocks_are_set_forward_a_range_that_begins_in_the_gap_begins_after_it() -> None:
     """On 29 March 2026 there is no 02:30: the clock jumps from 02:00 to 03:00."""
     hours = Hours.parse(("02:30-05",))
-    assert hours.next_border(at("2026-03-29 01:00")) == at("2026-03-29 03:00")
-    assert hours.next_border(at("2026-03-29 03:00")) == at("2026-03-29 05:00")
+    assert hours.next_border(in_berlin("2026-03-29 01:00")) == in_berlin("2026-03-29 03:00")
+    assert hours.next_border(in_berlin("2026-03-29 03:00")) == in_berlin("2026-03-29 05:00")
 
 
 def test_when_clocks_are_set_back_the_clock_on_the_wall_counts() -> None:
     """On 25 October 2026 02:30 comes twice: a range that ends at 02:30 ends twice."""
     hours = Hours.parse(("22-02:30",))
-    first_end, again = at("2026-10-25 02:30"), at("2026-10-25 02:00", fold=1)
-    assert hours.next_border(at("2026-10-24 23:00")) == first_end
+    first_end, again = in_berlin("2026-10-25 02:30"), in_berlin("2026-10-25 02:00", fold=1)
+    assert hours.next_border(in_berlin("2026-10-24 23:00")) == first_end
     assert hours.next_border(first_end) == again
     assert hours.next_border(again) == first_end + 3600

@@ -1,35 +1,18 @@
 """What an oracle is to do: by its owner's commands and its hours, whichever came last."""
 
 import threading
-import time
-from collections.abc import Iterator
-from datetime import datetime
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from dupt_swarm.oracle.commands import Command, Commands
 from dupt_swarm.settings import Hours
-from tests.support.clock import Clock
+from tests.support.clock import Clock, in_berlin
 
 RUN, PAUSE, FINISH, STOP = Command
-BERLIN = ZoneInfo("Europe/Berlin")
 NIGHTS = Hours.parse(("22-07",))
 
 
-@pytest.fixture(autouse=True)
-def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Local time is that of a place with summer time."""
-    monkeypatch.setenv("TZ", "Europe/Berlin")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
-
-
-def at(text: str) -> float:
-    """Seconds since the epoch of a local time."""
-    return datetime.fromisoformat(text).replace(tzinfo=BERLIN).timestamp()
+pytestmark = pytest.mark.usefixtures("berlin")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +45,7 @@ def test_what_ends_it_is_for_good_and_otherwise_the_last_word_counts(
 
 def test_without_hours_a_pause_lasts_until_resume() -> None:
     """By hand only, and forever."""
-    clock = Clock(at("2026-01-10 12:00"))
+    clock = Clock(in_berlin("2026-01-10 12:00"))
     commands = Commands(clock=clock)
     commands.give(PAUSE)
     clock.now += 1e7
@@ -94,13 +77,13 @@ def test_what_was_said_holds_until_the_hours_begin_or_end(
     begun: str, given: Command | None, expected: dict[str, Command]
 ) -> None:
     """Then the hours decide again."""
-    clock = Clock(at(begun))
+    clock = Clock(in_berlin(begun))
     commands = Commands(NIGHTS, clock)
     if given is not None:
         commands.give(given)
     found = {}
     for text in expected:
-        clock.now = at(text)
+        clock.now = in_berlin(text)
         found[text] = commands.current
     assert found == expected
 
@@ -111,10 +94,10 @@ def test_what_was_said_holds_until_the_hours_begin_or_end(
 )
 def test_a_pause_says_when_it_ends(now: str, given: Command | None, until: str) -> None:
     """When the hours next begin."""
-    commands = Commands(NIGHTS, Clock(at(now)))
+    commands = Commands(NIGHTS, Clock(in_berlin(now)))
     if given is not None:
         commands.give(given)
-    assert commands.paused_until == at(until)
+    assert commands.paused_until == in_berlin(until)
 
 
 def test_a_stop_is_not_lost_among_other_commands() -> None:
@@ -162,12 +145,12 @@ def test_others_who_use_the_machine() -> None:
 
 def test_others_do_not_matter_outside_the_hours() -> None:
     """It is the hours that the pause waits for."""
-    clock = Clock(at("2026-01-10 12:00"))
+    clock = Clock(in_berlin("2026-01-10 12:00"))
     commands = Commands(NIGHTS, clock, is_free=lambda: False)
     assert (commands.current, commands.waits) == (PAUSE, False)
-    clock.now = at("2026-01-10 23:00")
+    clock.now = in_berlin("2026-01-10 23:00")
     assert (commands.current, commands.waits) == (PAUSE, True)
     commands.give(RUN)
     commands.give(PAUSE)  # which takes back that others do not matter
-    clock.now = at("2026-01-11 23:00")
+    clock.now = in_berlin("2026-01-11 23:00")
     assert (commands.current, commands.waits) == (PAUSE, True)

@@ -11,7 +11,7 @@ lacking             what a machine lacks that a test needs
 leftovers           processes and files that a test leaves behind
 loops               what an event loop must not be silent about
 waiting             wait until something holds
-clock               a clock that stands still until the test moves it
+clock               a clock that stands still until the test moves it, times of day in Berlin
 
 Small things to test with:
 loopback            addresses of this machine, free ports, an address where nobody is

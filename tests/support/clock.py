@@ -1,4 +1,7 @@
-"""A clock for what asks one: it stands still until the test moves it."""
+"""A clock for what asks one: it stands still until the test moves it; and times of day in Berlin."""
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 
 class Clock:
@@ -13,3 +16,8 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def in_berlin(text: str, fold: int = 0) -> float:
+    """Seconds since the epoch of a local time, for tests that use the fixture `berlin`."""
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("Europe/Berlin"), fold=fold).timestamp()
