@@ -91,18 +91,24 @@ def fake_swarm(corpus: Path, newer: int = 0) -> Any:
     )
 
 
-def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
-    """One report and one record for each state, with the same figures."""
-    swarm = fake_swarm(corpus, newer=2)
-    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=4))
+def measured(evaluator: Evaluator, count: int) -> list[Measurement]:
+    """What it reports: so much, and then it is stopped."""
     found: list[Measurement] = []
 
     def report(measurement: Measurement) -> None:
         found.append(measurement)
-        if len(found) == 3:
+        if len(found) == count:
             evaluator.stop()
 
     evaluator.run(report)
+    return found
+
+
+def test_each_new_state_is_measured_and_published(corpus: Path) -> None:
+    """One report and one record for each state, with the same figures."""
+    swarm = fake_swarm(corpus, newer=2)
+    evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=4))
+    found = measured(evaluator, 3)
     assert [one.state.round for one in found] == [0, 1, 2]
     assert len({one.evaluation.bits_per_byte for one in found}) == 3
     assert swarm.published == [
@@ -137,13 +143,7 @@ def test_a_state_that_is_not_finite_is_reported_but_not_published(corpus: Path) 
     swarm = fake_swarm(corpus)
     swarm.anchor.fill_(torch.nan)
     evaluator = Evaluator(swarm, EvaluatorSettings(corpus, device="cpu", blocks=1, prompt="a"))
-    found: list[Measurement] = []
-
-    def report(measurement: Measurement) -> None:
-        found.append(measurement)
-        evaluator.stop()
-
-    evaluator.run(report)
+    found = measured(evaluator, 1)
     assert [(one.finite, one.sample) for one in found] == [(False, None)]
     assert swarm.published == [None]
 
@@ -200,17 +200,9 @@ def test_each_state_says_something(corpus: Path) -> None:
     settings = EvaluatorSettings(corpus, device="cpu", blocks=1, prompt="a1\x1b\u202e b", sample_tokens=400)
     swarm.anchor.mul_(8.0)  # random weights with preferences
     evaluator = Evaluator(swarm, settings)
-    found: list[Measurement] = []
-
-    def report(measurement: Measurement) -> None:
-        found.append(measurement)
-        if len(found) == 2:
-            evaluator.stop()
-
     again = evaluator.measure()
-    evaluator.run(report)
     assert again is not None
-    first, second = (one.sample for one in found)
+    first, second = (one.sample for one in measured(evaluator, 2))
     assert again.sample == first == swarm.published[0].sample != second == swarm.published[1].sample
     assert first is not None
     assert first.prompt == "a1 b"

@@ -5,15 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from dupt_swarm.disk.offered import TEXT_BYTES
 from dupt_swarm.learning.left_out import TextFiles
+from dupt_swarm.learning.room import Saving
 from dupt_swarm.manifest import Objective
 from dupt_swarm.manifest.tables import Offer
 from dupt_swarm.node.messages import Answer, Checkup
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from dupt_swarm.version import VERSION
 from peers.checks import machine
+from peers.checks.footprint import Footprint
 from peers.checks.initial_peers import check_manifest, check_network, check_peers
 from peers.checks.report import FAILURE, MISMATCH, UNREACHABLE, UNSUITABLE, Check, exit_code, to_json
 from peers.screen.words import plural
@@ -167,8 +170,6 @@ def test_a_device_that_is_not_there_is_unsuitable() -> None:
 
 def test_a_model_that_does_not_fit_is_unsuitable(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is needed and what there is are said, and that a smaller batch helps."""
-    from peers.checks.footprint import Footprint
-
     footprint = Footprint(device=16e9, node=9e9, disk=1e9)
     monkeypatch.setattr(machine, "free_memory", lambda: 20e9)
     [check] = machine.check_memory("cpu", [footprint])
@@ -188,11 +189,6 @@ def test_a_model_that_does_not_fit_is_unsuitable(monkeypatch: pytest.MonkeyPatch
 )
 def test_what_gives_way_on_a_gpu_is_said(monkeypatch: pytest.MonkeyPatch, free: float, expected: str) -> None:
     """As `join` would have it on a card with so much memory, which is made up here."""
-    import torch
-
-    from dupt_swarm.learning.room import Saving
-    from peers.checks.footprint import Footprint
-
     footprints = [
         Footprint(device=22e9, node=9e9, disk=1e9),
         Footprint(device=14e9, node=17e9, disk=1e9, saving=Saving(offload=True)),
@@ -209,10 +205,6 @@ def test_what_gives_way_on_a_gpu_is_said(monkeypatch: pytest.MonkeyPatch, free: 
 
 def test_a_gpu_has_no_more_memory_than_training_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """With --gpu-memory its part of all counts, and what is free where that is less; the remedy names it."""
-    import torch
-
-    from peers.checks.footprint import Footprint
-
     footprints = [Footprint(device=22e9, node=9e9, disk=1e9)]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60e9, 80e9))
     whole, half, quarter = (machine.check_memory("cuda:1", footprints, part)[0] for part in (1, 0.5, 0.25))

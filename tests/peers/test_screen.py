@@ -4,7 +4,8 @@ import io
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -47,6 +48,17 @@ SIZES = [(80, 24), (120, 40), (60, 16), (40, 8), (200, 60)]
 
 def lines(shown: Sequence[Text]) -> list[str]:
     return [line.plain for line in shown]
+
+
+@contextmanager
+def on_terminal() -> Iterator[tuple[Panel, io.StringIO]]:
+    """The panel of `about` on a terminal of 80 by 24, and what is written there."""
+    written = io.StringIO()
+    console = Console(file=Whole(written), width=80, height=24, force_terminal=True)  # type: ignore[arg-type]
+    with Live(console=console, auto_refresh=False) as live:
+        panel = Panel(live)
+        panel.begin(about())
+        yield panel, written
 
 
 def test_everything_is_there_at_a_glance() -> None:
@@ -236,12 +248,7 @@ def test_a_newer_state_that_is_fetched_is_on_the_panel() -> None:
 
 def test_what_is_said_is_an_event_at_once() -> None:
     """Also when no report follows, as at the end."""
-    written = io.StringIO()
-    with Live(
-        console=Console(file=written, width=80, height=24, force_terminal=True), auto_refresh=False
-    ) as live:
-        panel = Panel(live)
-        panel.begin(about())
+    with on_terminal() as (panel, written):
         panel.show(status(), VIEW, QUIET)
         panel.say("left the swarm")
         assert "left the swarm" in written.getvalue()
@@ -412,11 +419,7 @@ def test_without_colour_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_each_frame_is_shown_at_once_and_only_if_it_is_new() -> None:
     """A write is one synchronized update; the same facts again write nothing."""
-    written = io.StringIO()
-    console = Console(file=Whole(written), width=80, height=24, force_terminal=True)  # type: ignore[arg-type]
-    with Live(console=console, auto_refresh=False) as live:
-        panel = Panel(live)
-        panel.begin(about())
+    with on_terminal() as (panel, written):
         now = status()
         panel.show(now, VIEW, QUIET)
         before = written.getvalue()
@@ -432,18 +435,14 @@ def test_each_frame_is_shown_at_once_and_only_if_it_is_new() -> None:
 
 def test_another_size_of_the_terminal() -> None:
     """It is wiped, as it broke the lines anew; the last line is always the shell's."""
-    written = io.StringIO()
-    console = Console(file=written, width=80, height=24, force_terminal=True)
-    with Live(console=console, auto_refresh=False) as live:
-        panel = Panel(live)
-        panel.begin(about())
+    with on_terminal() as (panel, written):
         for _ in range(60):
             panel.say("something")
         panel.show(status(), VIEW, QUIET)
         assert panel._drawn is not None
         assert len(panel._drawn[1]) == 23
         assert "\x1b[2J" not in written.getvalue()
-        console.size = ConsoleDimensions(60, 16)
+        panel._live.console.size = ConsoleDimensions(60, 16)
         panel.show(status(), VIEW, QUIET)
         assert "\x1b[2J" in written.getvalue()
 
@@ -451,11 +450,7 @@ def test_another_size_of_the_terminal() -> None:
 @pytest.mark.parametrize("event", ["short", "very long " * 20])
 def test_what_a_terminal_echoes_has_room_behind_the_last_line(event: str) -> None:
     """An echoed ^C does not wrap there: that would shift the cursor, and leave a line of the frame behind."""
-    written = io.StringIO()
-    console = Console(file=Whole(written), width=80, height=24, force_terminal=True)  # type: ignore[arg-type]
-    with Live(console=console, auto_refresh=False) as live:
-        panel = Panel(live)
-        panel.begin(about())
+    with on_terminal() as (panel, written):
         panel.say(event)
         panel.show(status(), VIEW, QUIET)
         drawn = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", written.getvalue())
