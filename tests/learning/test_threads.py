@@ -131,23 +131,15 @@ def two_threads() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_fixed_number_stays() -> None:
-    """`--threads` is obeyed whatever others do, and may be more than PyTorch would take by itself."""
+@pytest.mark.parametrize(("fixed", "expected"), [(3, 3), (None, min(2, quota()))], ids=["fixed", "gpu"])
+def test_their_number_stays(fixed: int | None, expected: int) -> None:
+    """`--threads` is obeyed whatever others do, and may be more than PyTorch would take by itself; where the
+    CPU does not train there are all of them from the start."""
     clock = itertools.count(0.0, 10.0)
-    threads = Threads(3, clock=lambda: next(clock))
+    threads = Threads(fixed, computing=fixed is not None, clock=lambda: next(clock))
     for _ in range(5):
         threads.adapt()
-    assert torch.get_num_threads() == 3
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_beside_a_gpu_their_number_stays() -> None:
-    """Where the CPU does not train there are all of them from the start, whatever others do."""
-    clock = itertools.count(0.0, 10.0)
-    threads = Threads(computing=False, clock=lambda: next(clock))
-    for _ in range(5):
-        threads.adapt()
-        assert torch.get_num_threads() == min(2, quota())
+        assert torch.get_num_threads() == expected
 
 
 @pytest.mark.usefixtures("two_threads")

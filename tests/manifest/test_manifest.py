@@ -67,13 +67,6 @@ def test_toml_round_trip(name: str, size: str | None) -> None:
     assert read.to_toml() == manifest.to_toml()
 
 
-def test_bytes_round_trip() -> None:
-    """The canonical bytes, which travel between peers, read back to the same manifest."""
-    manifest = preset("tiny")
-    assert Manifest.from_bytes(manifest.canonical_bytes()) == manifest
-    assert Manifest.from_bytes(manifest.canonical_bytes()).sha256 == manifest.sha256
-
-
 def test_any_text_survives_toml() -> None:
     """Characters that JSON spells as two escapes, or leaves as they are, are read back from TOML."""
     awkward = '🐻 naïve \x7f\x85\u2028\u202e\U0010ffff \\U0001f43b "\n\x1b'

@@ -40,14 +40,6 @@ def test_a_peer_that_never_comes_is_waited_for_a_few_times(book) -> None:
     assert book._refused == {"absent": 10 - TOLERATED}
 
 
-def test_a_peer_that_comes_is_waited_for_again(book) -> None:
-    """An honest peer that was slow a few times is back as soon as it was in a group once."""
-    for _ in range(5):
-        hold(book, ["ada", "slow"], ["ada"])
-    assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada",)
-    assert hold(book, ["ada", "slow"], ["ada", "slow"]) == ("ada", "slow")
-
-
 def test_a_peer_that_was_there_before_is_waited_for_longer(book) -> None:
     """A mate may miss more rounds than somebody that nobody has ever met."""
     hold(book, ["ada", "eve"], ["ada", "eve"])
