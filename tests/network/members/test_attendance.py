@@ -66,8 +66,11 @@ def test_newcomers_that_come_keep_the_door_open(book) -> None:
         assert hold(book, ["ada", newcomer], ["ada", newcomer]) == ("ada", newcomer)
 
 
-def test_a_peer_that_was_away_for_long_is_waited_for_again(book, clock) -> None:
-    """However many trials it has missed, one round to which it comes suffices."""
+@pytest.mark.parametrize("mate", [False, True])
+def test_a_peer_that_was_away_for_long_is_waited_for_again(book, clock, mate: bool) -> None:
+    """However many trials it has missed, one round to which it comes suffices, be it a newcomer or a mate."""
+    if mate:
+        hold(book, ["ada", "slow"], ["ada", "slow"])
     for _ in range(3 * TOLERATED_OF_MATES):
         hold(book, ["ada", "slow"], ["ada"])
         clock.now += LONGEST_SECONDS
