@@ -6,21 +6,39 @@ from pathlib import Path
 import pytest
 
 from dupt_swarm.network.p2p.daemon import connect
-from dupt_swarm.network.p2p.rpc import Raw
+from dupt_swarm.network.p2p.rpc import CallError, Raw, Refusal
 from dupt_swarm.network.states import download as download_module
 from dupt_swarm.network.states import offered as offered_module
-from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, Exchange
+from dupt_swarm.network.states.exchange import CHUNK_BYTES_MAX, NOT_HELD, Exchange
 from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.replica.blob import Blob
 from dupt_swarm.replica.offered import HEADER, offered_blob
-from tests.support.donors import ForgetfulDonor, SilentDonor, fetching
+from tests.support.fetching import fetching
 from tests.support.hello import hello
 
 SHARD = bytes(range(256)) * 6000
 NAME = OfferedName(offered_blob(SHARD).digest, len(SHARD))
 OTHER = bytes(range(1, 256)) * 6000
 LARGE = offered_blob(bytes(NAME.most + 1))
+
+
+class SilentDonor(Exchange):
+    """Never sends anything."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, _request, _caller):
+        await asyncio.Event().wait()
+        yield b""
+
+
+class ForgetfulDonor(Exchange):
+    """Knows the blob's index, but not its chunks any more."""
+
+    @Exchange.rpc_chunks.override
+    async def rpc_chunks(self, _request, _caller):
+        raise CallError(Refusal.NOT_HELD, NOT_HELD)
+        yield b""
 
 
 class OtherBytes(Exchange):

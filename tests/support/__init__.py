@@ -50,7 +50,7 @@ direct              services that call one another in this process
 held_loop           how long one callback keeps an event loop from all others
 noting_bucket       a token bucket that notes what passes
 hello               what peers say of themselves
-donors              that give nothing, and who fetches text that the swarm offers
+fetching            a peer that fetches text which the swarm offers
 deciders            peers that decide together over loopback
 turncoats/          a voter that turns against the others
 signed_records      records of peers that exist only as keys

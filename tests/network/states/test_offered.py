@@ -15,7 +15,7 @@ from dupt_swarm.network.states.offered import OfferedFiles
 from dupt_swarm.node.messages import OfferedMissing, OfferedName
 from dupt_swarm.replica.blob import CHUNK_BYTES, Index
 from dupt_swarm.replica.offered import offered_blob
-from tests.support.donors import fetching
+from tests.support.fetching import fetching
 
 SHARDS = [os.urandom(3 * CHUNK_BYTES + 17), os.urandom(1000), os.urandom(CHUNK_BYTES)]
 NAMES = [OfferedName(offered_blob(data).digest, len(data)) for data in SHARDS]
