@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -124,6 +124,23 @@ def in_parallel(work: Callable[[int], None], count: int) -> None:
             future.result()
 
 
+def train_beside(
+    models: Sequence[GPT],
+    optimizers: Sequence[CollaborativeOptimizer],
+    manifest: Manifest,
+    sizes: Sequence[list[int]],
+) -> None:
+    """Each takes steps on batches of these sizes, all at the same time."""
+    barrier = threading.Barrier(len(models))
+
+    def train(number: int) -> None:
+        for batch in batches(number, manifest, sizes[number]):
+            barrier.wait()
+            step(models[number], optimizers[number], batch)
+
+    in_parallel(train, len(models))
+
+
 def batches(seed: int, manifest: Manifest, sizes: list[int]) -> Iterator[Tensor]:
     generator = torch.Generator().manual_seed(seed)
     for size in sizes:
@@ -192,11 +209,7 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
             gradient = torch.cat([parameter.grad.reshape(-1) for parameter in alone.parameters()])  # type: ignore[union-attr]
             results.append(start - manifest.inner.learning_rate * gradient)
         expected = sum(size * result for size, result in zip(sizes, results, strict=True)) / sum(sizes)
-
-        def train(number: int) -> None:
-            step(models[number], optimizers[number], next(batches(number, manifest, [sizes[number]])))
-
-        in_parallel(train, 3)
+        train_beside(models, optimizers, manifest, [[size] for size in sizes])
         change = (expected - start).abs().max()
         for swarm, model in zip(swarms, models, strict=True):
             assert swarm.state.swarm_tokens == sum(sizes) * manifest.model.context_length
@@ -278,11 +291,7 @@ def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> No
             backward(alone, next(batches(number, manifest, [size])))
             sgd.step()
             contributions[swarms[number].peer_id] = (start - values_of(alone), size / sum(sizes))
-
-        def train(number: int) -> None:
-            step(models[number], optimizers[number], next(batches(number, manifest, [sizes[number]])))
-
-        in_parallel(train, 3)
+        train_beside(models, optimizers, manifest, [[size] for size in sizes])
         rounds = [optimizer.last_round for optimizer in optimizers]
         assert [each and len(each.mates) for each in rounds] == [2] * 3
         # One part each, so this is the norm; the middle one of three is the median.
@@ -314,12 +323,7 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
         swarms = cluster.join_all(2)
         models, optimizers = trained_by(swarms)
         start = swarms[0].anchor.clone()
-
-        def train(number: int) -> None:
-            for batch in batches(number, manifest, sizes):
-                step(models[number], optimizers[number], batch)
-
-        in_parallel(train, 2)
+        train_beside(models, optimizers, manifest, [sizes] * 2)
         assert [swarm.state.round for swarm in swarms] == [5, 5]
         assert torch.equal(swarms[0].anchor, swarms[1].anchor)
         # Adam divides by the size of the gradient, so the codec's error shows where gradients are tiny.
@@ -423,14 +427,7 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
         swarms = cluster.join_all(2)
         models, optimizers = trained_by(swarms)
         cluster.first.close()
-        barrier = threading.Barrier(2)
-
-        def train(number: int) -> None:
-            for batch in batches(number, manifest, [4] * 3):
-                barrier.wait()
-                step(models[number], optimizers[number], batch)
-
-        in_parallel(train, 2)
+        train_beside(models, optimizers, manifest, [[4] * 3] * 2)
         assert [swarm.state.round for swarm in swarms] == [3, 3]
         assert swarms[0].state == swarms[1].state
         assert all(optimizer.failed_rounds == 0 for optimizer in optimizers)
@@ -443,14 +440,7 @@ def test_records_tell_what_rounds_cost(tmp_path: Path) -> None:
     with Cluster(tmp_path, manifest) as cluster:
         swarms = cluster.join_all(2)
         models, optimizers = trained_by(swarms)
-        barrier = threading.Barrier(2)
-
-        def train(number: int) -> None:
-            for batch in batches(number, manifest, [4] * 3):
-                barrier.wait()
-                step(models[number], optimizers[number], batch)
-
-        in_parallel(train, 2)
+        train_beside(models, optimizers, manifest, [[4] * 3] * 2)
 
         def record(swarm: Swarm) -> PeerRecord:
             found = swarm.view.record(swarm.peer_id)

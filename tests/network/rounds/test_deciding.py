@@ -55,9 +55,21 @@ def link_of(ended: Iterable[Ended]) -> Link:
     return links.pop()
 
 
-async def test_several_rounds(deciders) -> None:
+def reducing(manifest: Manifest) -> Manifest:
+    """The same, where each member averages a share."""
+    rounds = manifest.rounds.model_copy(update={"exchange": "reduce"})
+    return manifest.model_copy(update={"rounds": rounds})
+
+
+@pytest.fixture(params=[lambda manifest: manifest, reducing], ids=["share", "reduce"])
+def either(manifest, request: pytest.FixtureRequest) -> Manifest:
+    """Of a swarm with each of the exchanges."""
+    return request.param(manifest)
+
+
+async def test_several_rounds(deciders, either) -> None:
     """Three peers leave state after state by strong links, and have the same bits each time."""
-    async with deciders(3) as (peers, state):
+    async with deciders(3, manifest=either) as (peers, state):
         everybody = {each.peer_id for each in peers}
         for number in range(3):
             ended = await asyncio.gather(
@@ -79,11 +91,9 @@ async def test_several_rounds(deciders) -> None:
 
 
 @pytest.mark.usefixtures("no_garbage_collected")
-@pytest.mark.parametrize("exchange", ["share", "reduce"])
-async def test_a_state_that_was_left_takes_no_memory(deciders, manifest, exchange) -> None:
+async def test_a_state_that_was_left_takes_no_memory(deciders, either) -> None:
     """Nothing of its session stays, whose states have gigabytes: not even until garbage is looked for."""
-    kind = manifest if exchange == "share" else reducing(manifest)
-    async with deciders(3, manifest=kind) as (peers, _):
+    async with deciders(3, manifest=either) as (peers, _):
         everybody, left = {each.peer_id for each in peers}, []
         for number in range(3):
             left += [weakref.ref(each.deciding.present) for each in peers]
@@ -96,31 +106,6 @@ async def test_a_state_that_was_left_takes_no_memory(deciders, manifest, exchang
         async with asyncio.timeout(ENDING_SECONDS):  # their last reports are cancelled and waited for
             while any(each() is not None for each in left):
                 await asyncio.sleep(0.1)
-
-
-def reducing(manifest: Manifest) -> Manifest:
-    """The same, where each member averages a share."""
-    rounds = manifest.rounds.model_copy(update={"exchange": "reduce"})
-    return manifest.model_copy(update={"rounds": rounds})
-
-
-async def test_rounds_of_an_all_reduce(deciders, manifest) -> None:
-    """The same, where each member averages a share of the vector."""
-    async with deciders(3, manifest=reducing(manifest)) as (peers, state):
-        everybody = {each.peer_id for each in peers}
-        for number in range(2):
-            ended = await asyncio.gather(
-                *(each.end(values(3 * number + place)) for place, each in enumerate(peers))
-            )
-            link = link_of(ended)
-            assert (link.state, link.ballot, link.choice.weak) == (state.digest, 0, False)
-            assert set(link.choice.makers) == everybody
-            [after] = {each.computed.after.digest for each in ended if each.computed is not None}
-            assert after == link.after
-            state = ended[0].computed.after
-            assert state.swarm_tokens == 30 * (number + 1)
-            for each in peers:
-                each.reach(state, everybody)
 
 
 @pytest.mark.parametrize("first", [False, True])
