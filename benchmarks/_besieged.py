@@ -129,8 +129,8 @@ class Swarm:
             brought = Brought(str(place), blob.digest, tokens)
             contributions.append(Measured(brought, blob, measure(blob, form)))
         bounded, counted = bounded_of_shared(self.manifest, before, contributions, form)
-        average = ALL_RULES[self.siege.rule](bounded)
-        return next_state(self.manifest, before, average, counted.tokens, len(sent))
+        parts = ALL_RULES[self.siege.rule](bounded)
+        return next_state(self.manifest, before, parts, counted.tokens, len(sent))
 
     def _voted(self, after: ReplicaState) -> bool:
         accepted = self.siege.attackers
