@@ -126,6 +126,7 @@ class Station:
 
     p2p: GuardedP2P
     key: Ed25519PrivateKey
+    folder: Path
 
     @property
     def peer_id(self) -> str:
@@ -182,11 +183,12 @@ class Ours:
         settings = NodeSettings("oracle", host_maddrs=(LOOPBACK,), identity_path=identity)
         key, addresses = load_identity(identity), {}
         for arm, manifest in self._manifests.items():
+            (folder / arm).mkdir()
             p2p = await start_daemon(settings, folder)
             stack.push_async_callback(p2p.shutdown)
             if initial_peers:
                 await connect(p2p, [each[arm] for each in initial_peers])
-            decider = Decider(manifest, Station(p2p, key), self._vector.mine.numel())
+            decider = Decider(manifest, Station(p2p, key, folder / arm), self._vector.mine.numel())
             decider.deciding = Deciding(decider.context, partial(self._begin, arm))
             await decider.open()
             stack.push_async_callback(decider.close)

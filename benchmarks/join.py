@@ -34,7 +34,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +170,8 @@ def give(address: str, manifest: str, checkpoint: str, initial_peers: list[str])
         tokenizer=UNREAD,
         checkpoint=Path(checkpoint),
     )
-    with Node() as node:
+    with tempfile.TemporaryDirectory() as folder, Node() as node:
+        settings = replace(settings, own_folder=Path(folder))
         say(addresses=node.join(settings).addresses)
         sys.stdin.read()
 

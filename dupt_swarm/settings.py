@@ -98,7 +98,7 @@ class NodeSettings:
         revoked: a file with the organiser's revocations, read as it changes, and kept. None: nothing is kept.
         swarm_id: the swarm expected; another one is refused. Empty: whichever the peers are in.
         identity_path: the private key; made if missing. None: a new identity each time.
-        own_folder: for what the node must not forget, see `disk.folders`. None: it is kept in memory only.
+        own_folder: for what the node must not forget, see `disk.folders`; observers need none.
         offer: a folder of text that the swarm offers, to serve and to fetch into. None: none is kept.
         checkpoint: a saved replica state to go on from, if there is one.
         manifest: canonical bytes, if known already; otherwise they come from the peers.
@@ -142,10 +142,6 @@ class NodeSettings:
                 "allow more, or do not relay",
                 setting=("relay_bytes", "relay"),
             )
-
-    def kept(self, name: str) -> Path | None:
-        """Where a file or folder of this name is kept, if it is."""
-        return None if self.own_folder is None else self.own_folder / name
 
 
 @dataclass(frozen=True)

@@ -56,13 +56,13 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         DuptError: no state is to be had, the bandwidth is too little, …
     """
     settings, manifest, membership = connection.settings, connection.manifest, connection.membership
-    p2p, exchange = connection.p2p, connection.exchange
-    assert settings.role != "observer"
+    p2p, exchange, folder = connection.p2p, connection.exchange, settings.own_folder
+    assert settings.role != "observer" and folder is not None
 
     def others() -> View:
         return membership.view.without(membership.peer_id)
 
-    offences = Offences(manifest.swarm_id, membership, settings.kept(OFFENCES_FILE))
+    offences = Offences(manifest.swarm_id, membership, folder / OFFENCES_FILE)
     accusing = Accusing(p2p, manifest.swarm_id, offences)
     await accusing.start()
     tokenizer = await get_tokenizer(exchange, settings, connection.handshake)
@@ -73,9 +73,8 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         p2p.bandwidth.check(manifest, numel, len(others().oracles))
     log = RoundLog(settings.log_rounds, settings.log_bytes)
     exchange.serve_from(log)
-    history = await asyncio.to_thread(
-        History, store.current, Words(manifest.swarm_id), settings.kept(CHAIN_FILE)
-    )
+    words = Words(manifest.swarm_id)
+    history = await asyncio.to_thread(History, store.current, words, folder / CHAIN_FILE)
     exchange.tell_links(lambda known: history.chain.since(known), lambda: BeginningRecord.of(history.chain))
     deciding = await _open_deciding(connection, numel, store, offences, history)
     replaying = Replaying(manifest, exchange, log, store.empty, always=settings.role != "oracle")
@@ -92,7 +91,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
         tally=Tally(lambda: p2p.counts),
         log=log,
         following=Following(history, store, membership, replaying, deciding, host.tell),
-        origins=Origins(settings.kept(ORIGINS_FOLDER)),
+        origins=Origins(folder / ORIGINS_FOLDER),
         offered=OfferedFiles(settings.offer, exchange, lambda: donors_in(others()), host.tell),
         neighbours=neighbours,
         beginning=beginning,
@@ -137,7 +136,7 @@ async def _open_deciding(
     connection: Connection, numel: int, store: StateStore, offences: Offences, history: History
 ) -> Deciding:
     settings, manifest, p2p = connection.settings, connection.manifest, connection.p2p
-    assert settings.identity_path is not None
+    assert settings.identity_path is not None and settings.own_folder is not None
     callable = connection.started.reach != "client"
     exchange: RoundExchange = Share(manifest, numel, connection.exchange)
     if manifest.rounds.exchange == "reduce":
@@ -148,7 +147,7 @@ async def _open_deciding(
         load_identity(settings.identity_path),
         connection.membership,
         exchange,
-        Pledges(settings.kept(PLEDGES_FILE)),
+        Pledges(settings.own_folder / PLEDGES_FILE),
         callable,
     )
     deciding = Deciding(context, store.following, history.from_state, offences.expose_by)

@@ -87,6 +87,7 @@ async def first_peer(
         "bootstrap",
         host_maddrs=LOOPBACK,
         identity_path=identity,
+        own_folder=folder,
         checkpoint=folder / "replica.safetensors",
         manifest=manifest.canonical_bytes(),
         tokenizer=TOKENIZER,

@@ -53,7 +53,9 @@ class Oracle:
         self.member = Membership(manifest, peer.p2p, peer.key)
         self.blobs = Exchange(peer.p2p)
         exchange = Share(manifest, NUMEL, self.blobs)
-        context = Context(manifest, peer.p2p, peer.key, self.member, exchange, Pledges())
+        context = Context(
+            manifest, peer.p2p, peer.key, self.member, exchange, Pledges(peer.folder / "pledges.json")
+        )
         self.deciding = Deciding(context, lambda before: NextState(build_outer(manifest), before))
         self.deciding.on_left = self._on_left
 

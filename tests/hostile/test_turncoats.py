@@ -74,7 +74,7 @@ class Looker:
         words, store = Words(peer.manifest.swarm_id), StateStore(peer.manifest, peer.blobs)
         store.replace(state)
         self.member = Membership(peer.manifest, peer.station.p2p, peer.station.key)
-        self.history = History(state, words)
+        self.history = History(state, words, peer.station.folder / "chain")
         replaying = Replaying(peer.manifest, peer.blobs, RoundLog(1, 1 << 20), store.empty, always=True)
         self._following = Following(
             self.history, store, self.member, replaying, peer.deciding, lambda _: None

@@ -28,11 +28,12 @@ from tests.support.unpacked import use_unpacked
 
 @dataclass
 class Station:
-    """A libp2p daemon with its address, and the DHT node on it if the test wants one."""
+    """A libp2p daemon with its address and a folder, and the DHT node on it if the test wants one."""
 
     p2p: P2P
     address: str
     key: Ed25519PrivateKey
+    folder: Path
     dht: DHTNode | None = None
 
     @property
@@ -78,9 +79,10 @@ def stations(
         try:
             for number in range(count):
                 settings = NodeSettings("oracle", host_maddrs=LOOPBACK, identity_path=identities[number])
-                p2p = await start_daemon(settings, tmp_path_factory.mktemp("p"))
+                folder = tmp_path_factory.mktemp("p")
+                p2p = await start_daemon(settings, folder)
                 [address, *_] = await p2p.get_visible_maddrs()
-                started.append(Station(p2p, str(address), load_identity(identities[number])))
+                started.append(Station(p2p, str(address), load_identity(identities[number]), folder))
                 if manifest is not None:
                     if number:
                         await connect(p2p, [station.address for station in started[:-1]])

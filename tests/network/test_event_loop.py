@@ -102,6 +102,7 @@ async def test_a_life_without_passes_on_the_loop(
         "oracle",
         host_maddrs=LOOPBACK,
         identity_path=identities[0],
+        own_folder=tmp_path,
         manifest=manifest.canonical_bytes(),
         tokenizer=TOKENIZER,
     )

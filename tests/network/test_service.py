@@ -70,6 +70,7 @@ def first_peer(
         "bootstrap",
         host_maddrs=LOOPBACK,
         identity_path=identities[0],
+        own_folder=tmp_path,
         checkpoint=path,
         manifest=manifest.canonical_bytes(),
         tokenizer=TOKENIZER,

@@ -102,7 +102,6 @@ class Decider:
         manifest: Manifest,
         station: Any,
         numel: int,
-        pledges: Pledges | None = None,
         *,
         callable: bool = True,
     ) -> None:
@@ -116,7 +115,7 @@ class Decider:
             station.key,
             self.seen,
             self._exchange(numel),
-            pledges or Pledges(),
+            Pledges(station.folder / "pledges.json"),
             callable,
         )
         self.deciding = Deciding(

@@ -79,7 +79,7 @@ async def connect_to_swarm(
     """
     assert settings.identity_path is not None
     key = load_identity(settings.identity_path)
-    book = AddressBook(settings.kept(ADDRESS_BOOK_FILE))
+    book = AddressBook(settings.own_folder and settings.own_folder / ADDRESS_BOOK_FILE)
     started = await start_reachable(settings, host.run_dir, book.addresses)
     p2p = started.p2p
     p2p.limits.members = book.peer_ids  # until records say who is one

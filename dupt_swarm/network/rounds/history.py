@@ -27,11 +27,11 @@ class History:
         chain: it.
     """
 
-    def __init__(self, state: ReplicaState, words: Words, path: Path | None = None) -> None:
-        """What is kept at ``path``, up to ``state``, or begun there; None: no file."""
-        self._file = None if path is None else ChainFile(path, words)
+    def __init__(self, state: ReplicaState, words: Words, path: Path) -> None:
+        """What is kept at ``path``, up to ``state``, or begun there."""
+        self._file = ChainFile(path, words)
         # What the file had before a branch was left: whoever is started again may be at a state of that one.
-        self._before = None if path is None else ChainFile(path.with_name(f"{path.name}.left"), words)
+        self._before = ChainFile(path.with_name(f"{path.name}.left"), words)
         self._is_whole = False
         self._left: list[list[Link]] = []  # branches, the last one first
         self._is_busy = False  # the file is being written, and what comes meanwhile follows
@@ -49,13 +49,11 @@ class History:
         if past.head != self.chain.head:
             raise ValueError("a past that does not lead to our chain")
         self.chain = past
-        if self._file is None:
-            return
         kept = past.copied_from(past.first)
         self._is_busy, self._is_whole = True, False
         try:
             # Thousands of rounds take seconds.
-            self._is_whole = await asyncio.to_thread(self._write_to, self._file, kept)
+            self._is_whole = await asyncio.to_thread(self._write_to_file, kept)
         finally:
             self._is_busy = False
         length = len(kept.links)
@@ -74,7 +72,8 @@ class History:
         lost = self.chain.follow(links)
         if lost:
             self._left = [lost, *self._left][:LEFT_MAX]
-            self._keep_left()
+            with suppress(OSError):  # it is of use after a crash alone
+                self._file.path.replace(self._before.path)
         if self._is_busy:
             return lost
         if lost or not self._is_whole:
@@ -104,7 +103,7 @@ class History:
     def _load(self, state: ReplicaState) -> Chain | None:
         """The chain on disk up to ``state``, of the file that knows it; None: neither does."""
         for file in (self._file, self._before):
-            if file is None or not file.path.exists():
+            if not file.path.exists():
                 continue
             try:
                 chain = file.load()
@@ -117,14 +116,8 @@ class History:
                 return chain
         return None
 
-    def _keep_left(self) -> None:
-        if self._file is None or self._before is None:
-            return
-        with suppress(OSError):  # it is of use after a crash alone
-            self._file.path.replace(self._before.path)
-
     def _append(self, links: Sequence[Link]) -> None:
-        if self._file is None or not links:
+        if not links:
             return
         try:
             self._file.append(links)
@@ -133,13 +126,11 @@ class History:
             logger.warning("%s is not kept: %s", self._file.path.name, error)
 
     def _write(self) -> None:
-        if self._file is not None:
-            self._is_whole = self._write_to(self._file, self.chain)
+        self._is_whole = self._write_to_file(self.chain)
 
-    @staticmethod
-    def _write_to(file: ChainFile, chain: Chain) -> bool:
+    def _write_to_file(self, chain: Chain) -> bool:
         try:
-            file.write(chain)
+            self._file.write(chain)
         except FileError as error:
             logger.warning("the chain of rounds is not kept: %s", error)
             return False

@@ -68,13 +68,13 @@ class Offences:
         news: set when there is a proof that was not there before.
     """
 
-    def __init__(self, swarm_id: str, acquaintances: Acquaintances, path: Path | None = None) -> None:
-        """Read ``path`` if it exists, and leave out peers that it has proofs against; None: keep no file."""
+    def __init__(self, swarm_id: str, acquaintances: Acquaintances, path: Path) -> None:
+        """Read ``path`` if it exists, and leave out peers that it has proofs against."""
         self._swarm_id, self._acquaintances, self._path = swarm_id, acquaintances, path
         self._voters: dict[str, Proof] = {}
         self._others: dict[str, Proof] = {}
         self.news = asyncio.Event()
-        if path is not None and path.exists():
+        if path.exists():
             self._read(path)
 
     @property
@@ -182,8 +182,6 @@ class Offences:
         return {proof.offender: proof for proof in proofs}
 
     def _save(self) -> None:
-        if self._path is None:
-            return
         voters, others = (
             [as_text(proof.data) for proof in some.values()] for some in (self._voters, self._others)
         )

@@ -28,24 +28,20 @@ logger = logging.getLogger(__name__)
 class Origins:
     """The anchors that one peer keeps."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Those in ``folder``, which need not exist; None: none are kept."""
+    def __init__(self, folder: Path) -> None:
+        """Those in ``folder``, which need not exist."""
         self._folder = folder
         self._writing: set[asyncio.Future[None]] = set()
         self._in_turn = threading.Lock()  # two in a row have one state in common, and so one file
 
     def keep(self, *states: ReplicaState) -> None:
         """A branch begins at these ``states``. The files are written beside what goes on."""
-        if self._folder is None:
-            return
-        writing = asyncio.get_running_loop().run_in_executor(None, self._write, self._folder, states)
+        writing = asyncio.get_running_loop().run_in_executor(None, self._write, states)
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
 
     def find(self, digest: str) -> Path | None:
         """The file with the anchor of a state, if it was kept."""
-        if self._folder is None:
-            return None
         return next(self._folder.glob(f"*-{digest}.safetensors"), None)
 
     def lost(self, left: Sequence[Link], ours: Sequence[Link], maker: str) -> Lost | None:
@@ -70,8 +66,9 @@ class Origins:
             origin=self.find(begin),
         )
 
-    def _write(self, folder: Path, states: Sequence[ReplicaState]) -> None:
+    def _write(self, states: Sequence[ReplicaState]) -> None:
         """Write the anchors of these states, and remove the oldest of those before."""
+        folder = self._folder
         written = [folder / f"{state.round:08d}-{state.digest}.safetensors" for state in states]
         with self._in_turn:
             try:

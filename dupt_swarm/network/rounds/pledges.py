@@ -24,11 +24,11 @@ _FILE = TypeAdapter(dict[str, PledgedRecord])
 class Pledges:
     """By the digests of the states."""
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Those at ``path``, which need not exist; None: they are kept in memory alone."""
+    def __init__(self, path: Path) -> None:
+        """Those at ``path``, which need not exist."""
         self._path = path
         self._kept: OrderedDict[str, PledgedRecord] = OrderedDict()
-        if path is not None and path.exists():
+        if path.exists():
             try:
                 self._kept.update(_FILE.validate_json(path.read_bytes()))
             except (ValidationError, OSError) as error:
@@ -54,8 +54,7 @@ class Pledges:
         kept.move_to_end(state)
         while len(kept) > STATES_KEPT:
             kept.popitem(last=False)
-        if self._path is not None:
-            tree = {each: record.model_dump(exclude_defaults=True) for each, record in kept.items()}
-            data = json.dumps(tree).encode()
-            write_atomically(self._path, lambda temporary: temporary.write_bytes(data))
+        tree = {each: record.model_dump(exclude_defaults=True) for each, record in kept.items()}
+        data = json.dumps(tree).encode()
+        write_atomically(self._path, lambda temporary: temporary.write_bytes(data))
         self._kept = kept

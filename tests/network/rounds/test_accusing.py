@@ -75,7 +75,7 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
         for number, peer in enumerate(peers):
             member = Membership(manifest, peer.p2p, peer.key)
             member.electorate = Electorate().after(voters, weak=True)
-            offences = Offences(manifest.swarm_id, member)
+            offences = Offences(manifest.swarm_id, member, peer.folder / "offences.json")
             here = (kind if number == count - 1 else Accusing)(peer.p2p, manifest.swarm_id, offences)
             await here.start()
             made.append(Accuser(member, offences, here))

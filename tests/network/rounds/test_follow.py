@@ -80,7 +80,7 @@ class Peer:
         self.log, self.shelf = RoundLog(10, 1 << 24), Shelf(dict(kept.blobs))
         self.exchange.serve_from(self.shelf)
         state = kept.states[rounds]
-        self.history = History(state, words)
+        self.history = History(state, words, station.folder / "chain")
         self.history.chain = kept.chain(rounds)
         self.store.replace(state)
         replaying = Replaying(kept.manifest, self.exchange, self.log, self.store.empty, always=True)

@@ -36,7 +36,7 @@ def path(tmp_path) -> Path:
     return tmp_path / "chain"
 
 
-def history(kept: KeptRounds, state: ReplicaState, path: Path | None) -> History:
+def history(kept: KeptRounds, state: ReplicaState, path: Path) -> History:
     """Of a peer that is started with this state."""
     return History(state, Words(kept.manifest.swarm_id), path)
 
@@ -130,9 +130,9 @@ def test_a_branch_that_loses_is_gone_from_disk_too(kept, weak, path) -> None:
     assert path.read_bytes() == before
 
 
-def test_what_was_left(kept, weak) -> None:
+def test_what_was_left(kept, weak, path) -> None:
     """A branch that lost is known by its links, from where it parted; so is a branch of a branch."""
-    found = history(kept, kept.states[0], None)
+    found = history(kept, kept.states[0], path)
     found.follow(weak.links)
     assert found.left_up_to(weak.states[3].digest) == []  # it is where we are
     twig = weak.branch(3)
@@ -166,14 +166,6 @@ def test_a_chain_that_begins_earlier(kept, path) -> None:
     found.follow(kept.links[2:])
     assert found.chain.first == on_disk(kept, path).first == kept.states[0].digest
     assert on_disk(kept, path).links == kept.links
-
-
-def test_without_a_file(kept, tmp_path) -> None:
-    """The chain is in memory alone."""
-    found = history(kept, kept.states[0], None)
-    found.follow(kept.links)
-    assert afters(found.chain.links) == afters(kept.links)
-    assert not any(tmp_path.iterdir())
 
 
 def torn(self: ChainFile, links: list[Link]) -> None:

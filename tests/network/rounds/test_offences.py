@@ -43,22 +43,22 @@ def proofs_of(keys) -> list[Proof]:
     return [(denied if place % 2 else proposed_twice)(SWARM, key) for place, key in enumerate(keys.values())]
 
 
-def test_a_peer_that_is_named_by_a_proof_is_left_out(keys) -> None:
+def test_a_peer_that_is_named_by_a_proof_is_left_out(keys, tmp_path: Path) -> None:
     """Whether this peer saw it or was told."""
     first, second, *_ = keys
     circle = Circle(voters=[first, second])
-    known = Offences(SWARM, circle)
+    known = Offences(SWARM, circle, tmp_path / "offences.json")
     known.expose(proofs_of(keys)[:1])
     for _ in range(2):
         known.take(proofs_of(keys)[:2])
     assert circle.exposed == {first, second} == set(known.proofs)
 
 
-def test_strangers_take_no_places(keys) -> None:
+def test_strangers_take_no_places(keys, tmp_path: Path) -> None:
     """Keys cost nothing: proofs against who is neither a voter nor a mate are not taken from others."""
     voter, mate, *strangers = keys
     circle = Circle([voter], [mate])
-    known = Offences(SWARM, circle)
+    known = Offences(SWARM, circle, tmp_path / "offences.json")
     assert set(known.wanted(list(map(short_name, keys)))) == {short_name(voter), short_name(mate)}
     known.take(proofs_of(keys))
     assert circle.exposed == {voter, mate}
@@ -67,11 +67,11 @@ def test_strangers_take_no_places(keys) -> None:
 
 
 @pytest.mark.usefixtures("few_places")
-def test_when_all_places_are_taken(keys) -> None:
+def test_when_all_places_are_taken(keys, tmp_path: Path) -> None:
     """A voter takes the place of the newest who never was one; nobody takes a voter's."""
     peers = list(keys)
     circle = Circle(mates=peers)
-    known = Offences(SWARM, circle)
+    known = Offences(SWARM, circle, tmp_path / "offences.json")
     known.take(proofs_of(keys)[:4])
     assert list(known.proofs) == peers[:3]
     assert circle.exposed == set(peers[:4])  # which costs no place

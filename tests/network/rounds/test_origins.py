@@ -129,14 +129,6 @@ def test_what_counted_for_nothing_is_in_neither(tmp_path: Path) -> None:
     assert Origins(tmp_path).lost([ours], [left], "me") == Lost(0, 0, 0, None)
 
 
-def test_without_a_folder(tmp_path: Path) -> None:
-    """Nothing is kept."""
-    origins = Origins()
-    asyncio.run(keep(origins, state(1)))
-    assert origins.find(state(1).digest) is None
-    assert not any(tmp_path.iterdir())
-
-
 def test_a_folder_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The round goes on; the log says what may be lost."""
     (tmp_path / "origins").write_text("")

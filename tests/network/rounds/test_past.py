@@ -259,10 +259,10 @@ async def test_a_known_chain_is_gone_on_with(kept, joined, known, lacking: int) 
             await chain_of(*where, state.digest, Electorate(state.round), known=ours)
 
 
-async def test_a_past_that_leads_elsewhere(kept) -> None:
+async def test_a_past_that_leads_elsewhere(kept, tmp_path) -> None:
     """It is not begun with, and no link is taken beyond the round of our state: liars have any number."""
     words, ours = Words(kept.manifest.swarm_id), kept.states[JOINED]
-    history = History(ours, words)
+    history = History(ours, words, tmp_path / "chain")
     with pytest.raises(ValueError, match="does not lead to our chain"):
         await history.begin(kept.chain())
     assert history.chain.links == [] and history.chain.begins == JOINED

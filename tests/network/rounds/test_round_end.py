@@ -38,6 +38,7 @@ from dupt_swarm.node.reasons import FAILURES, REJECTIONS, Failure, Fate, by_reas
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.node.view import View
 from dupt_swarm.replica.blob import Blob
+from dupt_swarm.replica.chain import Chain
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.next_state import NextState
 from dupt_swarm.replica.signed_words import Words
@@ -96,7 +97,7 @@ class Node:
         self._fd = anonymous_file()
         self._memory = SharedMemory(self._fd, first.layout, self.store.buffer_names)
         self.store.replace(first)
-        self.history = History(first, Words(manifest.swarm_id))
+        self.history = History(first, Words(manifest.swarm_id), station.folder / "chain")
         self.deciding = Deciding(decider.context, lambda before: self.begin(before), self.history.from_state)
         self.begin: Callable[[ReplicaState], NextState] = self.store.following
         connection = SimpleNamespace(
@@ -120,7 +121,7 @@ class Node:
             tally=Tally(traffic or (lambda: station.p2p.counts)),
             log=RoundLog(1, 0),
             following=following,  # type: ignore[arg-type]
-            origins=Origins(),
+            origins=Origins(station.folder / "origins"),
             offered=OfferedFiles(None, decider.blobs, lambda: []),
             neighbours=SimpleNamespace(note=lambda _: None),  # type: ignore[arg-type]
             beginning="",
@@ -135,7 +136,7 @@ class Node:
         """Be at this state."""
         self.store.replace(state)
         self.store.keep_in(self._memory.vectors)
-        self.history.chain = History(self.store.current, Words(self.manifest.swarm_id)).chain
+        self.history.chain = Chain(state.digest, state.electorate)
         self.deciding.reach(self.store.current)
 
     async def end(self, values: torch.Tensor | None, tokens: int = 10) -> RoundResult:
