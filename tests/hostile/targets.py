@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from dupt_swarm.network.reach.dialback import DialAnswer, DialMessage
 from dupt_swarm.network.reach.reachability import with_observed
 from dupt_swarm.network.reach.relays import limit_of
 from dupt_swarm.network.rounds.ballots import Ballots
-from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.offences import ProofsMessage
 from dupt_swarm.network.rounds.reports import Answer as RoundAnswer
 from dupt_swarm.network.rounds.reports import Pace, Report
@@ -369,10 +370,10 @@ def _reports() -> st.SearchStrategy[bytes]:
 
 def _read_report(data: bytes) -> None:
     message = ReportMessage.read(data)
-    report = message.report(Words(SWARM), next(iter(_keys())))
-    assert {each.state for each in said_in(report)} == {message.state}
+    report = message.report(Words(SWARM), next(iter(_keys())), inf)
+    assert {each.state for each in report.words} == {message.state}
     again = ReportMessage.read(ReportMessage.of(report).pack())
-    assert again.report(Words(SWARM), next(iter(_keys()))) == report
+    assert again.report(Words(SWARM), next(iter(_keys())), inf) == report
     with _nothing_raised():
         for peer in _keys():
             round = _round_of(peer)
@@ -401,10 +402,10 @@ def _answers() -> st.SearchStrategy[bytes]:
 
 
 def _read_answer(data: bytes) -> None:
-    answer = AnswerMessage.read(data).answer(Words(SWARM), STATE)
-    assert all(each.state == STATE for each in said_in(answer))
+    answer = AnswerMessage.read(data).answer(Words(SWARM), STATE, inf)
+    assert all(each.state == STATE for each in answer.words)
     again = AnswerMessage.read(AnswerMessage.of(answer).pack())
-    assert again.answer(Words(SWARM), STATE) == answer
+    assert again.answer(Words(SWARM), STATE, inf) == answer
     if answer.link is not None:
         answer.link.check(_electorate())
     with _nothing_raised():
@@ -433,8 +434,10 @@ def _go_on(round: Round) -> None:
         if round.to_judge is not None:
             round.judge(round.to_judge, AFTER)
         round.consider(now, everybody - {round.ballots.me})
-        ReportMessage.read(ReportMessage.of(round.report()).pack()).report(Words(SWARM), round.ballots.me)
-        AnswerMessage.read(AnswerMessage.of(round.answer()).pack()).answer(Words(SWARM), STATE)
+        ReportMessage.read(ReportMessage.of(round.report()).pack()).report(
+            Words(SWARM), round.ballots.me, inf
+        )
+        AnswerMessage.read(AnswerMessage.of(round.answer()).pack()).answer(Words(SWARM), STATE, inf)
 
 
 def _tree(message: Message) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import count
+from math import inf
 from typing import Any
 
 import msgpack
@@ -279,7 +280,7 @@ async def answer_reports(
 
     async def report(data: bytes, caller: PeerID) -> bytes:
         asked.append(str(caller))
-        return ANSWERED + answer(ReportMessage.read(data).report(words, str(caller)).promise)
+        return ANSWERED + answer(ReportMessage.read(data).report(words, str(caller), inf).promise)
 
     await answer_raw(p2p, Deciding.rpc_report.name, report)
 

@@ -224,7 +224,7 @@ class Deciding:
         """
         desk = self.desk_of(link.state)
         if desk is not None:
-            desk.compare(link)
+            desk.evidence.note(link.words)
         ours = self.link_from(link.state)
         if ours is not None and ours.after != link.after:
             evidence = Evidence({*ours.makers, *ours.left}, self._expose)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from dupt_swarm.network.p2p.rpc import blamed_on_caller
 from dupt_swarm.network.rounds.evidence import Evidence
-from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.reports import Answer
 from dupt_swarm.network.rounds.round import Round
 from dupt_swarm.network.task_group import wait_at_most
-from dupt_swarm.replica.link import Link, Promise, Proposal, Word
 from dupt_swarm.replica.signed_words import Words
 
 ANSWER_SECONDS = 1.0  # until then an answer may wait for something to say
@@ -28,14 +27,14 @@ class Desk:
     Attributes:
         round: where leaving it stands.
         words: reads and signs.
+        evidence: the words about this state.
+        weight_max: so many tokens may a contribution stand for.
         on_report: called after each report, so that what is due is done.
     """
 
     def __init__(self, round: Round, words: Words, evidence: Evidence, weight_max: float) -> None:
-        """``evidence``: the words about this state; ``weight_max`` tokens may a contribution stand for."""
-        self.round, self.words = round, words
+        self.round, self.words, self.evidence, self.weight_max = round, words, evidence, weight_max
         self.on_report: Callable[[], None] = lambda: None
-        self._evidence, self._weight_max = evidence, weight_max
         self._told: dict[str, Answer] = {}
         self._news = asyncio.Event()  # set once, at the next change; another one takes its place then
 
@@ -46,8 +45,8 @@ class Desk:
             CallError: it is malformed.
         """
         with blamed_on_caller():
-            report = await asyncio.to_thread(message.report, self.words, caller)
-            self.note(said_in(report))
+            report = await asyncio.to_thread(message.report, self.words, caller, self.weight_max)
+            self.evidence.note(report.words)
         began = time.monotonic()
         self.round.note(report, began)
         self.on_report()
@@ -67,25 +66,6 @@ class Desk:
             return False
         now, soon = self.round.answer(), time.monotonic() < began + HELD_SECONDS
         return (replace(now, held=told.held) if soon else now) == told
-
-    def note(self, words: Iterable[Word]) -> None:
-        """Note what was said, by whomever.
-
-        Raises:
-            ValueError: somebody says that its contribution stands for more than it can.
-        """
-        found = list(words)
-        for word in found:
-            brought = word.choice.brought if isinstance(word, Proposal) else ()
-            if isinstance(word, Promise) and word.brought is not None:
-                brought = (word.brought,)
-            if any(each.tokens > self._weight_max for each in brought):
-                raise ValueError("a contribution that stands for more than it can")
-        self._evidence.note(found)
-
-    def compare(self, link: Link) -> None:
-        """Hold what was signed for ``link``, which leaves this state, against what was said otherwise."""
-        self._evidence.note(link.words)
 
     def tell(self) -> None:
         """Wake all who wait for a change."""

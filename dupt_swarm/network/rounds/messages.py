@@ -133,11 +133,11 @@ class ReportMessage(Message):
             leaves=_leaves_of(report.leaves),
         )
 
-    def report(self, words: Words, caller: str) -> Report:
-        """What ``caller`` reports.
+    def report(self, words: Words, caller: str, weight_max: float) -> Report:
+        """What ``caller`` reports, where a contribution can stand for ``weight_max`` tokens.
 
         Raises:
-            ValueError: a word in it is malformed, about another state, or said by somebody else.
+            ValueError: a word in it is malformed, said by another, about another state or more tokens.
         """
         promise = words.read(from_text(self.promise), Promise)
         acceptance = words.read(from_text(self.acceptance), Acceptance) if self.acceptance else None
@@ -151,7 +151,7 @@ class ReportMessage(Message):
             self.refuses,
             _leaves(self.leaves, words),
         )
-        _check_state(self.state, said_in(report))
+        _check(report.words, self.state, weight_max)
         return report
 
 
@@ -183,11 +183,11 @@ class AnswerMessage(Message):
             leaves=_leaves_of(answer.leaves),
         )
 
-    def answer(self, words: Words, state: str) -> Answer:
-        """What it says about how ``state`` is left.
+    def answer(self, words: Words, state: str, weight_max: float) -> Answer:
+        """What it says about how ``state`` is left, where a contribution can stand for ``weight_max`` tokens.
 
         Raises:
-            ValueError: a word in it is malformed, or about another state.
+            ValueError: a word in it is malformed, or about another state or more tokens.
         """
         answer = Answer(
             self.ballot,
@@ -199,31 +199,16 @@ class AnswerMessage(Message):
             self.link.link(words) if self.link else None,
             _leaves(self.leaves, words),
         )
-        _check_state(state, said_in(answer))
+        _check(answer.words, state, weight_max)
         return answer
 
 
-def said_in(said: Report | Answer) -> list[Word]:
-    """All the words in it, of whoever has said them."""
-    found: list[Word] = []
-    for each in said.leaves:
-        found += said_in(each)
-    if isinstance(said, Report):
-        found.append(said.promise)
-        if said.acceptance is not None:
-            found.append(said.acceptance)
-        proposal = said.basis
-    else:
-        found += said.roll
-        if said.link is not None:
-            found += said.link.words
-        proposal = said.proposal
-    while proposal is not None:
-        found += (proposal, *proposal.promises)
-        proposal = proposal.basis
-    return found
-
-
-def _check_state(state: str, words: list[Word]) -> None:
-    if any(each.state != state for each in words):
-        raise ValueError("a word about another state")
+def _check(words: list[Word], state: str, weight_max: float) -> None:
+    for word in words:
+        if word.state != state:
+            raise ValueError("a word about another state")
+        brought = word.choice.brought if isinstance(word, Proposal) else ()
+        if isinstance(word, Promise) and word.brought is not None:
+            brought = (word.brought,)
+        if any(each.tokens > weight_max for each in brought):
+            raise ValueError("a contribution that stands for more than it can")

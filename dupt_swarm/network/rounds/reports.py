@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dupt_swarm.replica.link import Acceptance, Link, Promise, Proposal
+from dupt_swarm.replica.link import Acceptance, Link, Promise, Proposal, Word
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class Report:
     refuses: bool = False
     leaves: tuple[Report, ...] = ()
 
+    @property
+    def words(self) -> list[Word]:
+        """All that is in it, of whoever has said it."""
+        said: list[Word] = [self.promise] if self.acceptance is None else [self.promise, self.acceptance]
+        return said + _words_behind(self.basis, self.leaves)
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -70,3 +76,18 @@ class Answer:
     proposal: Proposal | None = None
     link: Link | None = None
     leaves: tuple[Report, ...] = ()
+
+    @property
+    def words(self) -> list[Word]:
+        """All that is in it, of whoever has said it."""
+        decided = () if self.link is None else self.link.words
+        return [*self.roll, *decided, *_words_behind(self.proposal, self.leaves)]
+
+
+def _words_behind(proposal: Proposal | None, leaves: tuple[Report, ...]) -> list[Word]:
+    """Those of a proposal and of all that bind it, and those of leaves."""
+    found = [word for each in leaves for word in each.words]
+    while proposal is not None:
+        found += (proposal, *proposal.promises)
+        proposal = proposal.basis
+    return found

@@ -17,7 +17,7 @@ from dupt_swarm.network.p2p.limits import Budget
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds.desk import ANSWER_SECONDS, HELD_SECONDS, Desk
 from dupt_swarm.network.rounds.exchange import Averaged, RoundExchange
-from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage, said_in
+from dupt_swarm.network.rounds.messages import AnswerMessage, ReportMessage
 from dupt_swarm.network.rounds.reports import Report
 from dupt_swarm.network.rounds.round import Roll
 from dupt_swarm.network.task_group import TaskGroup
@@ -275,8 +275,9 @@ class Session:
         try:
             async with asyncio.timeout(self.round.ballots.pace.silence):
                 message = await ask(peer, ReportMessage.of(report))
-            answer = await asyncio.to_thread(message.answer, self.desk.words, self.state)
-            self.desk.note(said_in(answer))
+            desk = self.desk
+            answer = await asyncio.to_thread(message.answer, desk.words, self.state, desk.weight_max)
+            desk.evidence.note(answer.words)
             if answer.link is not None:
                 answer.link.check(self.round.ballots.electorate)
         except (CallError, ValueError, TimeoutError) as error:

@@ -352,7 +352,7 @@ async def test_a_crash_makes_no_liar(deciders, manifest, tmp_path) -> None:
 
 def test_who_has_signed_otherwise_than_for_our_link() -> None:
     """It is exposed by what it signed for another, also by the leave that ours has; a desk compares too."""
-    ours, proofs, compared = link("abc", choice("abc"), left="d"), list[str](), list[Link]()
+    ours, proofs, compared = link("abc", choice("abc"), left="d"), list[str](), list[Any]()
     deciding = Deciding(
         cast(Any, SimpleNamespace(manifest=SimpleNamespace(swarm_id="swarm"))),
         cast(Any, None),
@@ -363,6 +363,6 @@ def test_who_has_signed_otherwise_than_for_our_link() -> None:
     for each in (ours, replace(other, state="f" * 64), other):
         deciding.compare(each)
     assert sorted(proofs) == ["a", "d"]
-    deciding._desks[STATE] = cast(Any, SimpleNamespace(compare=compared.append))
+    deciding._desks[STATE] = cast(Any, SimpleNamespace(evidence=SimpleNamespace(note=compared.append)))
     deciding.compare(other)
-    assert compared == [other]
+    assert compared == [other.words]

@@ -12,11 +12,12 @@ from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.rounds import desk
 from dupt_swarm.network.rounds.desk import Desk
 from dupt_swarm.network.rounds.evidence import Evidence
+from dupt_swarm.network.rounds.reports import Report
 from dupt_swarm.network.rounds.stock import MAKERS_MAX
-from dupt_swarm.replica.link import Brought, Choice
+from dupt_swarm.replica.link import Brought
 from dupt_swarm.replica.signed_words import Words
 from tests.support.members import Members
-from tests.support.words import acceptance, brought, choice, link, promise, proposal
+from tests.support.words import acceptance, choice, promise
 
 NEVER = 600.0  # seconds
 
@@ -64,41 +65,30 @@ async def test_what_strangers_were_told_is_not_kept_without_end() -> None:
     assert len(here._told) == MAKERS_MAX + 1 and report.promise.maker in here._told
 
 
-def test_no_contribution_stands_for_more_than_it_can() -> None:
-    """Neither one that is brought nor one that is proposed, whoever says so."""
-    members = Members("abcde")
-    here = Desk(members.rounds["a"], Words("swarm"), Evidence("abcde", lambda *_: None), weight_max=10)
-    here.note([promise("a"), proposal([], choice("ab"))])
-    heavy = brought("a", 11)
-    for word in (replace(promise("a"), brought=heavy), proposal([], Choice((heavy,)))):
-        with pytest.raises(ValueError, match="stands for more than it can"):
-            here.note([word])
-
-
-def test_a_peer_that_contradicts_itself_is_exposed() -> None:
-    """By what it says here, or by what it has signed for a link that leaves the state otherwise."""
+async def test_a_peer_that_contradicts_itself_is_exposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what it reports of itself, or of another."""
+    monkeypatch.setattr(desk, "ANSWER_SECONDS", 0.0)
     members, proofs = Members("abcde"), list[str]()
     evidence = Evidence("abcde", lambda word, _: proofs.append(word.maker))
     here = Desk(members.rounds["a"], Words("swarm"), evidence, weight_max=1e9)
-    here.note([acceptance(maker, choice("abc")) for maker in "abc"])
-    here.note([acceptance("a", choice("de"))])
-    assert proofs == ["a"]
-    here.compare(link("cde", choice("cde")))
-    assert proofs == ["a", "c"]
+    leave = Report(promise("c", leaves=True))
+    late = Report(promise("c", 1))
+    for accepts, leaves in (("abc", ()), ("de", (leave,)), ("abc", (late,))):
+        said = Report(promise("b"), acceptance=acceptance("b", choice(accepts)), leaves=leaves)
+        await here.answer("b", cast(Any, SimpleNamespace(report=lambda *_, said=said: said)))
+    assert proofs == ["b", "c"]
 
 
-async def test_a_report_that_says_too_much_is_refused() -> None:
+async def test_a_report_that_cannot_be_read_is_refused() -> None:
     """Nothing of it is noted."""
     members = Members("abcde")
-    coordinator, other = members.coordinator(0), members.coordinator(1)
-    here = Desk(
-        members.rounds[coordinator], Words("swarm"), Evidence("abcde", lambda *_: None), weight_max=10
-    )
-    members.bring(other)
-    report = members.rounds[other].report()
-    assert report.promise.brought is not None
-    said = replace(report, promise=replace(report.promise, brought=brought(other, 11)))
+    here = Desk(members.rounds["a"], Words("swarm"), Evidence("abcde", lambda *_: None), weight_max=10)
     before = here.round.answer()
+
+    def report(_: Words, caller: str, weight_max: float) -> Report:
+        assert (caller, weight_max) == ("b", 10)
+        raise ValueError("a contribution that stands for more than it can")
+
     with pytest.raises(CallError) as caught:
-        await here.answer(other, cast(Any, SimpleNamespace(report=lambda *_: said)))
+        await here.answer("b", cast(Any, SimpleNamespace(report=report)))
     assert caught.value.refusal is Refusal.MALFORMED and here.round.answer() == before

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from dupt_swarm.network.rounds.ballots import Ballots
-from dupt_swarm.network.rounds.messages import AnswerMessage, PledgedRecord, ReportMessage, said_in
+from dupt_swarm.network.rounds.messages import AnswerMessage, PledgedRecord, ReportMessage
 from dupt_swarm.network.rounds.pledges import Pledges
 from dupt_swarm.network.rounds.reports import Pace, Report
 from dupt_swarm.network.rounds.round import Round
@@ -20,6 +20,7 @@ SWARM, STATE, AFTER = "swarm-1", "ab" * 32, "cd" * 32
 KEYS = {id_of(key): key for key in fresh_keys(3)}
 IDS = sorted(KEYS)
 ELECTORATE = Electorate().after(IDS, weak=True)
+WEIGHT_MAX = 12  # what the last of them brings
 PACE = Pace(gather=10.0, exchange=20.0, silence=5.0)
 
 
@@ -57,11 +58,11 @@ class Talking:
             return
         report = ReportMessage.read(ReportMessage.of(round.report()).pack())
         coordinating = self.rounds[round.coordinator]
-        coordinating.note(report.report(Words(SWARM), peer), now)
+        coordinating.note(report.report(Words(SWARM), peer, WEIGHT_MAX), now)
         said = coordinating.answer()
         answer = AnswerMessage.read(AnswerMessage.of(said).pack())
-        assert answer.answer(Words(SWARM), STATE) == said
-        round.hear(round.coordinator, answer.answer(Words(SWARM), STATE), now)
+        assert answer.answer(Words(SWARM), STATE, WEIGHT_MAX) == said
+        round.hear(round.coordinator, answer.answer(Words(SWARM), STATE, WEIGHT_MAX), now)
         self.sent += [report, answer]
 
 
@@ -89,34 +90,53 @@ def test_words_of_others_are_not_believed(talking) -> None:
     last = next(each for each in reversed(reports) if each.acceptance)
     words = Words(SWARM)
     maker = words.read_all([last.promise], Promise)[0].maker
-    assert last.report(words, maker).acceptance is not None
+    assert last.report(words, maker, WEIGHT_MAX).acceptance is not None
     other = next(peer for peer in IDS if peer != maker)
     for wrong, caller in ((last, other), (last.model_copy(update={"acceptance": None}), other)):
         with pytest.raises(ValueError, match="somebody else"):
-            wrong.report(words, caller)
+            wrong.report(words, caller, WEIGHT_MAX)
     with pytest.raises(ValueError, match="another state"):
-        last.model_copy(update={"state": AFTER}).report(words, maker)
+        last.model_copy(update={"state": AFTER}).report(words, maker, WEIGHT_MAX)
     with pytest.raises(ValueError, match="another swarm"):
-        last.report(Words("swarm-2"), maker)
+        last.report(Words("swarm-2"), maker, WEIGHT_MAX)
     answer = next(each for each in talking.sent if isinstance(each, AnswerMessage) and each.link)
     with pytest.raises(ValueError, match="another state"):
-        answer.answer(words, AFTER)
+        answer.answer(words, AFTER, WEIGHT_MAX)
     theirs = next(
         each.acceptance
         for each in reports
         if each.acceptance and words.read_all([each.acceptance], Acceptance)[0].maker != maker
     )
     with pytest.raises(ValueError, match="somebody else"):
-        last.model_copy(update={"acceptance": theirs}).report(words, maker)
+        last.model_copy(update={"acceptance": theirs}).report(words, maker, WEIGHT_MAX)
+
+
+def test_no_contribution_stands_for_more_than_it_can(talking) -> None:
+    """Neither one that is brought nor one that is proposed, whoever says so."""
+    words, less = Words(SWARM), 9
+    report = next(each for each in talking.sent if isinstance(each, ReportMessage))
+    maker = words.read_all([report.promise], Promise)[0].maker
+    found = next(each for each in talking.sent if isinstance(each, AnswerMessage) and each.proposal)
+    alone = tuple(each.model_copy(update={"promises": ()}) for each in found.proposal)
+    proposing = found.model_copy(update={"roll": (), "proposal": alone})
+    for read in (
+        partial(report.report, words, maker),
+        partial(found.model_copy(update={"proposal": ()}).answer, words, STATE),
+        partial(proposing.answer, words, STATE),
+    ):
+        read(WEIGHT_MAX)
+        with pytest.raises(ValueError, match="stands for more than it can"):
+            read(less)
+    proposing.model_copy(update={"proposal": ()}).answer(words, STATE, less)
 
 
 def test_all_that_is_said_is_evidence(talking) -> None:
     """Also what was signed for a link, and what was proposed."""
     answers = [each for each in talking.sent if isinstance(each, AnswerMessage)]
-    [linking] = [each.answer(Words(SWARM), STATE) for each in answers if each.link][:1]
-    assert linking.link is not None and {*linking.link.words} <= {*said_in(linking)}
-    [proposing] = [each.answer(Words(SWARM), STATE) for each in answers if each.proposal][:1]
-    assert proposing.proposal is not None and proposing.proposal in said_in(proposing)
+    [linking] = [each.answer(Words(SWARM), STATE, WEIGHT_MAX) for each in answers if each.link][:1]
+    assert linking.link is not None and {*linking.link.words} <= {*linking.words}
+    [proposing] = [each.answer(Words(SWARM), STATE, WEIGHT_MAX) for each in answers if each.proposal][:1]
+    assert proposing.proposal is not None and proposing.proposal in proposing.words
 
 
 def test_what_was_pledged_is_kept(talking, tmp_path) -> None:
@@ -146,8 +166,8 @@ def test_a_leave_is_kept_and_travels() -> None:
     round = talking.rounds[IDS[0]]
     report = round.leave()
     message = ReportMessage.read(ReportMessage.of(report).pack())
-    assert message.report(Words(SWARM), IDS[0]) == report
+    assert message.report(Words(SWARM), IDS[0], WEIGHT_MAX) == report
     kept = replace(talking.pledged[IDS[0]], refused=frozenset({"e" * 64}))
     assert PledgedRecord.of(kept).pledged(Words(SWARM)) == kept
     nested = Report(talking.rounds[IDS[1]].report().promise, leaves=(Report(report.promise),))
-    assert len(said_in(ReportMessage.of(nested).report(Words(SWARM), IDS[1]))) == 2
+    assert len(ReportMessage.of(nested).report(Words(SWARM), IDS[1], WEIGHT_MAX).words) == 2

@@ -62,7 +62,7 @@ async def _forge(
     told: AnswerMessage = await real(desk, caller, message)
     if not _coordinates(desk):
         return told
-    true = told.answer(desk.words, desk.round.ballots.state)
+    true = told.answer(desk.words, desk.round.ballots.state, desk.weight_max)
     forged = forge(desk, true, caller)
     if forged != true or forged.proposal != true.proposal:
         orders.report()
@@ -109,13 +109,13 @@ async def _two_links(
     told: AnswerMessage = await real(desk, caller, message)
     if not _coordinates(desk):
         return told
-    answer = told.answer(desk.words, desk.round.ballots.state)
+    answer = told.answer(desk.words, desk.round.ballots.state, desk.weight_max)
     proposal, ballots = answer.proposal, desk.round.ballots
     if proposal is None or not _is_first(desk, proposal.choice, caller):
         return told
     orders.report()
     choice = _without_first(desk, proposal.choice)
-    found = message.report(desk.words, caller).acceptance
+    found = message.report(desk.words, caller, desk.weight_max).acceptance
     if found is None or found.choice != choice.id:
         return AnswerMessage.of(_proposing(desk, answer, choice))
     others: dict[str, Any] = desk.__dict__.setdefault("others_accepted", {})

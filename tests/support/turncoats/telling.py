@@ -56,7 +56,7 @@ async def _ask(
     """Tell ``peer`` what ``lie`` makes of the report, and before it whatever that tells by itself."""
     desk = deciding.desk_of(message.state)
     assert desk is not None
-    true = message.report(desk.words, deciding._context.me)
+    true = message.report(desk.words, deciding._context.me, desk.weight_max)
 
     async def tell(other: str, report: Report) -> None:
         orders.report()
