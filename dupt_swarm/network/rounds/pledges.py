@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import OrderedDict
 from pathlib import Path
@@ -54,7 +53,6 @@ class Pledges:
         kept.move_to_end(state)
         while len(kept) > STATES_KEPT:
             kept.popitem(last=False)
-        tree = {each: record.model_dump(exclude_defaults=True) for each, record in kept.items()}
-        data = json.dumps(tree).encode()
+        data = _FILE.dump_json(kept, exclude_defaults=True)
         write_atomically(self._path, lambda temporary: temporary.write_bytes(data))
         self._kept = kept
