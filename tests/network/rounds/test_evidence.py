@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from dupt_swarm.network.rounds import evidence
-from dupt_swarm.network.rounds.evidence import WORDS_MAX, Evidence
-from dupt_swarm.replica.link import Accepted, Word
+from dupt_swarm.network.rounds.evidence import NEW_MAX, WORDS_MAX, Evidence
+from dupt_swarm.replica.link import Accepted, Word, contradict
 from tests.support.words import acceptance, brought, choice, promise, proposal
 
 ALL, THREE = choice("abcde"), choice("abc")
@@ -106,3 +106,19 @@ def test_memory_is_bounded(monkeypatch) -> None:
     assert noting.note(promise("a", 1), acceptance("a", ALL)) != []
     monkeypatch.setattr(evidence, "WORDS_MAX", 2)
     assert len(Noting().note(acceptance("a", ALL), acceptance("a", THREE), acceptance("a", ALL, 1))) == 1
+
+
+def test_a_message_costs_little(monkeypatch) -> None:
+    """However many words of one maker are in it; those that are left out are noted when they come again."""
+    noting, compared = Noting(), list[Word]()
+
+    def noted(one: Word, other: Word) -> bool:
+        compared.append(other)
+        return contradict(one, other)
+
+    monkeypatch.setattr(evidence, "contradict", noted)
+    words = [replace(promise("a"), brought=brought("a", tokens)) for tokens in range(WORDS_MAX)]
+    for known in (NEW_MAX, 2 * NEW_MAX):
+        noting.evidence.note([*words, *words, acceptance("b", ALL)])
+        assert len(noting.evidence._words["a"]) == known
+    assert len(compared) == WORDS_MAX * (WORDS_MAX - 1) / 2
