@@ -13,7 +13,7 @@ import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 
 from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError
-from dupt_swarm.learning.documents import Piece, Source
+from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles, problem_with
 from dupt_swarm.learning.token_files import FILE_TOKENS, Split, SplitWriter, token_type
 from dupt_swarm.learning.tokenizer import Tokenizer
@@ -36,9 +36,7 @@ MAX_HELD_OUT_RATIO = 0.1  # held-out ÷ training tokens: a long document must no
 MIN_HELD_OUT_RATIO = 0.01
 TAIL_FRACTION = 0.05
 MAX_TAIL_TOKENS = 1 << 22  # more would not make the loss more accurate
-# Encoded at once, on all cores; the tokens and their bookkeeping take up to 200 MB.
-BATCH_CHARACTERS = 1 << 22
-BATCH_PIECES = 1 << 14
+BATCH_CHARACTERS = 1 << 22  # encoded at once; the tokens and their bookkeeping take up to 200 MB
 
 Progress = Callable[[int, int], None]
 
@@ -125,7 +123,7 @@ class _Builder:
             SplitWriter(folder, TRAIN, self._dtype) as train,
             SplitWriter(folder, HELD_OUT, self._dtype) as held_out,
         ):
-            self._write(self._batches(text, sources), train, held_out)
+            self._write(text, sources, train, held_out)
             train_tokens = self._hold_out_tail(text.path, train, held_out)
         index = {
             "made_from": made_from,
@@ -136,33 +134,20 @@ class _Builder:
         }
         (folder / INDEX).write_text(json.dumps(index, indent=1), encoding="utf-8")
 
-    def _batches(self, text: TextFiles, sources: Sequence[Source]) -> Iterator[list[Piece]]:
-        """Batches of pieces; reports progress after each."""
+    def _write(
+        self, text: TextFiles, sources: Sequence[Source], train: SplitWriter, held_out: SplitWriter
+    ) -> None:
+        """Write all pieces, those of the chosen documents to ``held_out``; reports progress by batches."""
         total = sum(source.size for source in sources)
-        batch: list[Piece] = []
-        characters = read = 0
+        read, hold = 0, False
 
-        def look() -> None:  # a sign of life while a long file is looked through
+        def look() -> None:  # also a sign of life while a long file is looked through
             self._progress(read, total)
 
-        for piece in text.read(sources, self._left_out.append, look):
-            batch.append(piece)
-            read = piece.bytes_read
-            characters += len(piece.text)
-            if characters >= BATCH_CHARACTERS or len(batch) >= BATCH_PIECES:
-                yield batch
-                self._progress(read, total)
-                batch, characters = [], 0
-        yield batch
-        self._progress(total, total)
-
-    def _write(self, batches: Iterable[list[Piece]], train: SplitWriter, held_out: SplitWriter) -> None:
-        """Write all pieces, those of the chosen documents to ``held_out``."""
-        hold = False
-        for batch in batches:
-            texts, first = [piece.text for piece in batch], [piece.first for piece in batch]
-            encoded = self._tokenizer.encode_batch(texts, first)
-            for piece, ids in zip(batch, encoded, strict=True):
+        pieces = text.read(sources, self._left_out.append, look)
+        for batch in self._tokenizer.encode_pieces(pieces, BATCH_CHARACTERS):
+            for piece, ids in batch:
+                read = piece.bytes_read
                 if piece.last:
                     ids.append(self._tokenizer.end_of_text)
                 if piece.first:
@@ -171,6 +156,8 @@ class _Builder:
                 # A document once refused is trained on to its end.
                 hold = hold and held_out.tokens + len(ids) <= train.tokens * MAX_HELD_OUT_RATIO
                 (held_out if hold else train).append(ids)
+            look()
+        self._progress(total, total)
 
     def _chosen(self, beginning: str) -> bool:
         digest = hashlib.sha256(f"{self._seed}\n{beginning}".encode()).digest()

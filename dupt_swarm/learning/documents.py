@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from dupt_swarm.disk.home import expanded
 from dupt_swarm.errors import CorpusError
@@ -41,6 +41,8 @@ SUPPORTED = (
 )
 PIECE_CHARACTERS = 1 << 18
 
+Item = TypeVar("Item")
+
 
 class Source(NamedTuple):
     """A file of the corpus as it was when it was found; a new size or time means that it changed."""
@@ -57,6 +59,19 @@ class Piece(NamedTuple):
     first: bool  # begins its document
     last: bool  # ends it
     bytes_read: int  # of its source, up to here
+
+
+def together(items: Iterable[Item], size_of: Callable[[Item], int], enough: int) -> Iterator[list[Item]]:
+    """As many in a list as are ``enough`` by their sizes; the last ones may be fewer, or none."""
+    some: list[Item] = []
+    size = 0
+    for item in items:
+        some.append(item)
+        size += size_of(item)
+        if size >= enough:
+            yield some
+            some, size = [], 0
+    yield some
 
 
 def find_sources(path: Path | str) -> list[Source]:

@@ -15,16 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from dupt_swarm.errors import CorpusError, UsageError
-from dupt_swarm.learning.documents import Piece
+from dupt_swarm.learning.documents import Piece, together
 from dupt_swarm.learning.evaluation import Evaluation, evaluating
 from dupt_swarm.learning.interruptible import Look, parameter_count, sequences_at_once
 from dupt_swarm.learning.tokenizer import Tokenizer
 from dupt_swarm.learning.transformer.cross_entropy import linear_cross_entropy
 from dupt_swarm.learning.transformer.gpt import GPT
 
-# Encoded at once, on all cores.
-ENCODED_CHARACTERS = 1 << 20
-ENCODED_PIECES = 1 << 12
+ENCODED_CHARACTERS = 1 << 20  # at once
 POOL_BATCHES = 32  # sorted by length at once, so that windows of a batch need little padding
 
 Item = TypeVar("Item")
@@ -183,12 +181,9 @@ class EncodedText:
 
     def __iter__(self) -> Iterator[tuple[list[int], bool]]:
         """The tokens of each piece, and whether it ends its document."""
-        least = ENCODED_CHARACTERS // ENCODED_PIECES  # for which an empty piece counts
-        for batch in _together(self._pieces, lambda piece: least + len(piece.text), ENCODED_CHARACTERS):
-            texts = [piece.text for piece in batch]
-            encoded = self._tokenizer.encode_batch(texts, [piece.first for piece in batch])
-            self.bytes_read += sum(len(text.encode()) for text in texts)
-            for piece, ids in zip(batch, encoded, strict=True):
+        for batch in self._tokenizer.encode_pieces(self._pieces, ENCODED_CHARACTERS):
+            self.bytes_read += sum(len(piece.text.encode()) for piece, _ in batch)
+            for piece, ids in batch:
                 self.documents += bool(ids) and not self._begun
                 self._begun = not piece.last and (self._begun or bool(ids))
                 yield ids, piece.last
@@ -196,7 +191,7 @@ class EncodedText:
 
 def _batches(windows: Iterable[Window], size: int) -> Iterator[Batch]:
     """Windows of similar lengths together, with at most ``size`` tokens to read, padding included."""
-    for pool in _together(windows, lambda window: len(window.tokens) - 1, POOL_BATCHES * size):
+    for pool in together(windows, lambda window: len(window.tokens) - 1, POOL_BATCHES * size):
         pool.sort(key=lambda window: len(window.tokens), reverse=True)
         start = 0
         while start < len(pool):
@@ -204,19 +199,6 @@ def _batches(windows: Iterable[Window], size: int) -> Iterator[Batch]:
             end = start + max(1, size // longest)
             yield _padded(pool[start:end])
             start = end
-
-
-def _together(items: Iterable[Item], size_of: Callable[[Item], int], enough: int) -> Iterator[list[Item]]:
-    """As many in a list as are ``enough`` by their sizes; the last ones may be fewer, or none."""
-    some: list[Item] = []
-    size = 0
-    for item in items:
-        some.append(item)
-        size += size_of(item)
-        if size >= enough:
-            yield some
-            some, size = [], 0
-    yield some
 
 
 def _padded(windows: Sequence[Window]) -> Batch:

@@ -22,6 +22,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
+from dupt_swarm.learning.documents import Piece, together
 from dupt_swarm.learning.tokenizer_json.opening import (
     Opened,
     encode_pieces,
@@ -42,6 +43,7 @@ ENCODER_SPECIAL = ("[SEP]", "[CLS]", MASK, "[PAD]")
 # The most that training reads: more hardly changes the merges, and all distinct words are held in memory.
 TRAINING_CHARACTERS = 1 << 28
 BYTES = 256
+LEAST_CHARACTERS = 256  # for which an empty piece counts, too: its bookkeeping takes as much memory
 
 # What BERT and RoBERTa call them.
 _FIRST, _LAST, _MASK, _PAD = ("[CLS]", "<s>"), ("[SEP]", "</s>"), (MASK, "<mask>"), ("[PAD]", "<pad>")
@@ -160,6 +162,14 @@ class Tokenizer:
                 fails.
         """
         return encode_pieces(self._opened, texts, first)
+
+    def encode_pieces(
+        self, pieces: Iterable[Piece], characters: int
+    ) -> Iterator[list[tuple[Piece, list[int]]]]:
+        """Each piece with its ids, as many together as have ``characters``; see `encode_batch`."""
+        for batch in together(pieces, lambda piece: LEAST_CHARACTERS + len(piece.text), characters):
+            ids = self.encode_batch([piece.text for piece in batch], [piece.first for piece in batch])
+            yield list(zip(batch, ids, strict=True))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, special tokens written out; an incomplete character becomes U+FFFD."""

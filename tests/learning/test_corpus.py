@@ -20,7 +20,7 @@ from dupt_swarm.learning import token_files as files_module
 from dupt_swarm.learning.corpus import Corpus
 from dupt_swarm.learning.left_out import TextFiles
 from dupt_swarm.learning.token_files import Split, SplitWriter
-from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
+from dupt_swarm.learning.tokenizer import LEAST_CHARACTERS, Tokenizer, train_tokenizer
 from tests.support.foreign_tokenizers import KEEPING
 
 BYTES = train_tokenizer([], 257)  # each token is one byte
@@ -150,7 +150,7 @@ def test_long_documents_go_through_in_pieces(
     """Whatever the sizes of pieces, batches and files, tokens and progress come out right."""
     whole = prepare(source, cache)
     monkeypatch.setattr(documents_module, "PIECE_CHARACTERS", 15)
-    monkeypatch.setattr(corpus_module, "BATCH_PIECES", 7)
+    monkeypatch.setattr(corpus_module, "BATCH_CHARACTERS", 7 * LEAST_CHARACTERS)
     monkeypatch.setattr(corpus_module, "FILE_TOKENS", 1000)
     monkeypatch.setattr(files_module, "FILE_TOKENS", 1000)
     seen: list[Any] = []
