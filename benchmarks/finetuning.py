@@ -208,8 +208,7 @@ def learn(
     assert report is not None
     valid = max(epoch["scores"]["accuracy"] for epoch in report["epochs"])
     saved = SavedModel.load(folder / "out")
-    objective, shape = saved.manifest.objective, saved.manifest.model
-    examples = load_examples(test, objective, saved.tokenizer, shape.context_length, model=shape.kind)
+    examples = load_examples(test, saved.manifest, saved.tokenizer)
     device = torch.device("cpu")
     model = saved.build(device)
     assert isinstance(model, TaskModel)

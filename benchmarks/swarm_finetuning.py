@@ -193,9 +193,7 @@ class Task:
         def load(documents: dict[str, list[str]], number: int) -> Examples:
             path = folder / "rows.csv"
             write_rows(path, documents, number, words, rng)
-            return load_examples(
-                LabelledFiles(path), objective, base.tokenizer, manifest.model.context_length
-            )
+            return load_examples(LabelledFiles(path), manifest, base.tokenizer)
 
         every = load(collections.examples, 2 * count)
         test = load(collections.test, TESTED)

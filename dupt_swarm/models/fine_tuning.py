@@ -186,8 +186,7 @@ class Finetuner:
         return True
 
     def _load(self, files: LabelledFiles) -> Examples:
-        objective, model = self.manifest.objective, self.manifest.model
-        return load_examples(files, objective, self._base.tokenizer, model.context_length, model=model.kind)
+        return load_examples(files, self.manifest, self._base.tokenizer)
 
     def _check_variety(self) -> None:
         """A head that sees one label only learns to say that, whatever it is asked."""

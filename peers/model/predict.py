@@ -80,13 +80,7 @@ def command(
         )
         raise UsageError(f"{model}: this model has learnt no task; {remedy}")
     questions = load_examples(
-        LabelledFiles(file, columns),
-        objective,
-        saved.tokenizer,
-        saved.manifest.model.context_length,
-        labelled=scored,
-        keep_empty=True,
-        model=saved.manifest.model.kind,
+        LabelledFiles(file, columns), saved.manifest, saved.tokenizer, labelled=scored, keep_empty=True
     )
     _warn(questions)
     logits = _ask(saved, questions, batch_size, where)

@@ -87,7 +87,7 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
     newest = max(taken, key=lambda model: model.state.round)
     model = newest.build(CPU)
     assert isinstance(model, TaskModel)
-    rows = load_examples(LabelledFiles(unseen), manifest.objective, newest.tokenizer, 16)
+    rows = load_examples(LabelledFiles(unseen), manifest, newest.tokenizer)
     answers = evaluate_task(model, [rows.batch(range(len(rows)))], CPU)
     assert answers.accuracy is not None and answers.accuracy > 0.9
 

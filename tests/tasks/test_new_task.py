@@ -66,10 +66,10 @@ def test_a_model_learns_it(odd: Objective, tmp_path: Path) -> None:
     rows = [{"a": "one", "b": "two", "c": "spoon", "label": 2}, {"a": "sky", "b": "1", "c": "2", "label": 0}]
     tokenizer = small_tokenizer()
     files = LabelledFiles(write_lines(tmp_path / "toy.jsonl", rows))
-    tokens, lengths, labels = load_examples(files, odd, tokenizer, 16).batch([0, 1])
+    manifest = task_manifest(tiny_manifest(tokenizer={"vocabulary_size": tokenizer.vocabulary_size}), odd)
+    tokens, lengths, labels = load_examples(files, manifest, tokenizer).batch([0, 1])
     assert tokens.shape[:2] == (2, 3) and labels.tolist() == [2, 0]
-    base = tiny_manifest(tokenizer={"vocabulary_size": tokenizer.vocabulary_size})
-    model = build_model(task_manifest(base, odd))
+    model = build_model(manifest)
     loss = model(tokens, lengths, labels)
     loss.backward()
     assert torch.isfinite(loss)

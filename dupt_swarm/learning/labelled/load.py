@@ -18,7 +18,7 @@ from dupt_swarm.learning.labelled.files import LABEL, LabelledFiles
 from dupt_swarm.learning.labelled.tables import Row
 from dupt_swarm.learning.reading import well_formed
 from dupt_swarm.learning.tokenizer import Tokenizer
-from dupt_swarm.manifest import Objective
+from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.model import ModelKind
 from dupt_swarm.tasks import TASKS, Task
 from dupt_swarm.tasks.task import SpecialTokens, room
@@ -30,13 +30,11 @@ Item = TypeVar("Item")
 
 def load_examples(
     files: LabelledFiles,
-    objective: Objective,
+    manifest: Manifest,
     tokenizer: Tokenizer,
-    context_length: int,
     *,
     labelled: bool = True,
     keep_empty: bool = False,
-    model: ModelKind = "decoder",
 ) -> Examples:
     """Read, check and encode labelled examples, or rows to be answered.
 
@@ -44,19 +42,18 @@ def load_examples(
 
     Args:
         files: which.
-        objective: the model's.
+        manifest: the model's.
         tokenizer: the model's.
-        context_length: the model's.
         labelled: labels are read, and must be there.
         keep_empty: each row becomes an example.
-        model: what is around the texts: tokens of a decoder's own, or those that an encoder's tokenizer has.
 
     Raises:
         CorpusError: file, row and remedy: what cannot be read, a column or a label that is missing or wrong.
         UsageError: the context has no room for a sequence, or a column is renamed that the task lacks.
     """
-    task, answer = TASKS[objective.kind], build_answer(objective)
-    special, most = _special_tokens(tokenizer, model), room(context_length, task.texts_at_once)
+    task, answer = TASKS[manifest.objective.kind], build_answer(manifest.objective)
+    special = _special_tokens(tokenizer, manifest.model.kind)
+    most = room(manifest.model.context_length, task.texts_at_once)
     files.check_names([*task.columns, LABEL])
     sequences: list[tuple[Tokens, ...]] = []
     labels: list[float] = []
@@ -77,7 +74,7 @@ def load_examples(
         reason = f"all {rows} rows have an empty text" if rows else "there are no rows"
         raise CorpusError(f"{files.path}: {reason}; give some examples")
     answers = torch.tensor(labels, dtype=answer.dtype)
-    return Examples(sequences, context_length, truncated, empty, answers)
+    return Examples(sequences, manifest.model.context_length, truncated, empty, answers)
 
 
 def _special_tokens(tokenizer: Tokenizer, model: ModelKind) -> SpecialTokens:

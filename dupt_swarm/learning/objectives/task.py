@@ -40,8 +40,7 @@ class SupervisedTask(LearntFromTables[ExampleBatch]):
 
     @classmethod
     def _load(cls, manifest: Manifest, tokenizer: Tokenizer, files: LabelledFiles) -> Examples:
-        model = manifest.model
-        return load_examples(files, manifest.objective, tokenizer, model.context_length, model=model.kind)
+        return load_examples(files, manifest, tokenizer)
 
     def batches(self, sequences: int, peer: str) -> tuple[EncodedBatches[ExampleBatch], int]:
         batch_size, micro_batches = cut_step(self._manifest, self._at_once(sequences))

@@ -21,12 +21,14 @@ from dupt_swarm.learning.interruptible import Abandoned
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import load_examples
+from dupt_swarm.learning.objectives.start import task_manifest
 from dupt_swarm.learning.objectives.task_model import TaskModel
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 from dupt_swarm.learning.transformer.attention import Attention
 from dupt_swarm.manifest import Objective
 from tests.support.saved_models import small_tokenizer
 from tests.support.tasks import small_task, two_languages, write_lines
+from tests.support.tiny import tiny_manifest
 
 TOKENIZER = small_tokenizer()
 LANGUAGES = Objective(kind="classification", labels=["de", "en"])
@@ -37,7 +39,8 @@ SETTINGS = FinetuningSettings(epochs=2, learning_rate=1e-3, batch_size=8)
 
 
 def examples(folder: Path, rows: list[dict[str, Any]], objective: Objective = LANGUAGES) -> Examples:
-    return load_examples(LabelledFiles(write_lines(folder / "a.jsonl", rows)), objective, TOKENIZER, 16)
+    files = LabelledFiles(write_lines(folder / "a.jsonl", rows))
+    return load_examples(files, task_manifest(tiny_manifest(), objective), TOKENIZER)
 
 
 def begin(folder: Path, count: int = 20, settings: FinetuningSettings = SETTINGS) -> FineTuning:

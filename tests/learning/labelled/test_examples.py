@@ -16,10 +16,12 @@ from dupt_swarm.learning.labelled.encoded import EncodedBatches
 from dupt_swarm.learning.labelled.examples import Examples
 from dupt_swarm.learning.labelled.files import LabelledFiles
 from dupt_swarm.learning.labelled.load import learn_labels, load_examples
+from dupt_swarm.learning.objectives.start import task_manifest
 from dupt_swarm.manifest import Objective
 from dupt_swarm.tasks import TASKS
 from tests.support.saved_models import small_tokenizer
 from tests.support.tasks import two_languages, write_lines
+from tests.support.tiny import tiny_manifest
 
 TOKENIZER = small_tokenizer()
 N = TOKENIZER.vocabulary_size
@@ -32,21 +34,26 @@ def lines(tmp_path: Path, *rows: dict[str, Any]) -> LabelledFiles:
     return LabelledFiles(write_lines(tmp_path / "a.jsonl", list(rows)))
 
 
+def load(
+    files: LabelledFiles, objective: Objective = LANGUAGES, context_length: int = 16, **how: bool
+) -> Examples:
+    manifest = task_manifest(tiny_manifest(model={"context_length": context_length}), objective)
+    return load_examples(files, manifest, TOKENIZER, **how)
+
+
 def some(tmp_path: Path, count: int, seed: int = 1) -> Examples:
-    return load_examples(lines(tmp_path, *two_languages(count, seed)), LANGUAGES, TOKENIZER, 16)
+    return load(lines(tmp_path, *two_languages(count, seed)))
 
 
 def test_a_batch_of_examples(tmp_path: Path) -> None:
     """Examples with different numbers of choices share a batch, padded with sequences of length 0."""
-    examples = load_examples(
+    examples = load(
         lines(
             tmp_path,
             {"context": "a", "choices": ["b", "cd"], "label": 1},
             {"context": "e", "choices": ["f", "g", "h"], "label": "2"},
         ),
         CHOICE,
-        TOKENIZER,
-        16,
     )
     tokens, lengths, labels = examples.batch([1, 0])
     a, b, c, d, e, f, g, h = (TOKENIZER.encode(letter)[0] for letter in "abcdefgh")
@@ -68,7 +75,7 @@ def test_a_batch_of_examples(tmp_path: Path) -> None:
 def test_half_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
     """What JSON can spell and UTF-8 cannot becomes U+FFFD."""
     rows = [{"text": "\ud83e", "label": "en"}, {"text": "\ufffd", "label": "en"}]
-    broken, whole = load_examples(lines(tmp_path, *rows), LANGUAGES, TOKENIZER, 16).sequences
+    broken, whole = load(lines(tmp_path, *rows)).sequences
     assert broken[0].tolist() == whole[0].tolist()
 
 
@@ -77,10 +84,10 @@ def test_long_texts_are_cut_and_counted(tmp_path: Path) -> None:
     long = "the bridge over the river " * 20
     ids = TOKENIZER.encode(long)
     rows = [{"text": long, "label": "en"}, {"text": "Bär", "label": "de"}]
-    examples = load_examples(lines(tmp_path, *rows), LANGUAGES, TOKENIZER, 16)
+    examples = load(lines(tmp_path, *rows))
     assert examples.truncated == 1
     assert examples.sequences[0][0].tolist() == [N, *ids[:14], N + 2]
-    pair = load_examples(lines(tmp_path, {"first": long, "second": "a", "label": 3.5}), NUMBER, TOKENIZER, 16)
+    pair = load(lines(tmp_path, {"first": long, "second": "a", "label": 3.5}), NUMBER)
     assert pair.truncated == 1
     a = TOKENIZER.encode("a")
     assert [sequence.tolist() for sequence in pair.sequences[0]] == [
@@ -95,13 +102,13 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
     files = lines(
         tmp_path, {"text": " ", "label": "en"}, {"text": "Bär", "label": "de"}, {"text": None, "label": "de"}
     )
-    examples = load_examples(files, LANGUAGES, TOKENIZER, 16)
+    examples = load(files)
     assert (len(examples), examples.empty) == (1, 2)
-    questions = load_examples(files, LANGUAGES, TOKENIZER, 16, labelled=False, keep_empty=True)
+    questions = load(files, labelled=False, keep_empty=True)
     assert (len(questions), questions.empty) == (3, 2)
     assert questions.sequences[2][0].tolist() == [N, N + 2]
     with pytest.raises(CorpusError, match="all 1 rows have an empty text"):
-        load_examples(lines(tmp_path, {"text": "", "label": "en"}), LANGUAGES, TOKENIZER, 16)
+        load(lines(tmp_path, {"text": "", "label": "en"}))
 
 
 @pytest.mark.parametrize(
@@ -132,19 +139,19 @@ def test_empty_texts_are_left_out_and_counted(tmp_path: Path) -> None:
 def test_bad_rows(tmp_path: Path, objective: Objective, row: dict[str, Any], message: str) -> None:
     """What is wrong with a row is said with its line and a remedy."""
     with pytest.raises(CorpusError, match=message):
-        load_examples(lines(tmp_path, row), objective, TOKENIZER, 16)
+        load(lines(tmp_path, row), objective)
 
 
 def test_no_rows(tmp_path: Path) -> None:
     """A table without rows is refused."""
     with pytest.raises(CorpusError, match="there are no rows"):
-        load_examples(lines(tmp_path), LANGUAGES, TOKENIZER, 16)
+        load(lines(tmp_path))
 
 
 def test_no_room(tmp_path: Path) -> None:
     """A context without room for a single token of each text is refused."""
     with pytest.raises(UsageError, match="no room for 2 texts"):
-        load_examples(lines(tmp_path), NUMBER, TOKENIZER, 4)
+        load(lines(tmp_path), NUMBER, 4)
 
 
 def test_labels_are_learnt(tmp_path: Path) -> None:
@@ -188,11 +195,11 @@ def test_split_by_hash(tmp_path: Path) -> None:
     assert again.digest() == train.digest() != held_out.digest()
     for count in (2, 3, 5):
         distinct = [{"text": "x" * (index + 1), "label": "de"} for index in range(count)]
-        parts = load_examples(lines(tmp_path, *distinct), LANGUAGES, TOKENIZER, 16).split(seed=1)
+        parts = load(lines(tmp_path, *distinct)).split(seed=1)
         assert all(map(len, parts)) and sum(map(len, parts)) == count
     same = [{"text": "x", "label": "de"}] * 2
     with pytest.raises(CorpusError, match="no two different ones"):
-        load_examples(lines(tmp_path, *same), LANGUAGES, TOKENIZER, 16).split(seed=1)
+        load(lines(tmp_path, *same)).split(seed=1)
 
 
 def test_two_examples_are_one_each(tmp_path: Path) -> None:
