@@ -53,8 +53,7 @@ class Snapshot:
     Attributes:
         manifest: of the swarm.
         view: the records at the last refresh that reached the swarm.
-        tally: adds up what must not fall; used only by `succeeded`.
-        totals: its state at that refresh.
+        totals: the counters at that refresh.
         floors: what the counters of each peer do not fall below.
         up: whether the last refresh reached the swarm.
         last_refresh: when one last did, seconds since the epoch; None: never.
@@ -66,7 +65,6 @@ class Snapshot:
 
     manifest: Manifest
     view: View
-    tally: Tally = field(default_factory=Tally, compare=False, repr=False)
     totals: Totals = field(default_factory=Totals)
     floors: Mapping[str, Floor] = field(default_factory=dict)
     up: bool = False
@@ -85,15 +83,15 @@ class Snapshot:
         live = tuple(peer for peer in self.view.peers if now - peer.record.time < lifetime)
         return View(now, live, self.view.refused)
 
-    def succeeded(self, view: View, seconds: float) -> Snapshot:
-        """The snapshot after a refresh that found ``view`` within ``seconds``."""
-        floors = self.tally.add(view)
+    def succeeded(self, view: View, tally: Tally, seconds: float) -> Snapshot:
+        """The snapshot after a refresh that found ``view`` within ``seconds``, which ``tally`` counts."""
+        floors = tally.add(view)
         # Whoever is seen now may have been away while the monitor could not look.
         working = self.live_view(view.time).at_work
         return replace(
             self,
             view=view,
-            totals=self.tally.totals,
+            totals=tally.totals,
             floors=floors,
             up=True,
             last_refresh=view.time,
@@ -136,8 +134,8 @@ class Watcher:
         self._source, manifest = connect(swarm_id)
         self._state_file = state_dir / f"{manifest.swarm_id}.json" if state_dir else None
         totals = load_totals(self._state_file) if self._state_file else None
-        tally = Tally(totals)
-        self.snapshot = Snapshot(manifest, View(time.time(), ()), tally, tally.totals)
+        self._tally = Tally(totals)
+        self.snapshot = Snapshot(manifest, View(time.time(), ()), self._tally.totals)
         self.history = History()
         self._saved, self._save_failed = totals, False
         self._failures = 0
@@ -177,7 +175,7 @@ class Watcher:
         if self._failures:
             logger.warning("the swarm is reachable again")
         self._failures = 0
-        succeeded = self.snapshot.succeeded(view, time.monotonic() - started)
+        succeeded = self.snapshot.succeeded(view, self._tally, time.monotonic() - started)
         self.snapshot = replace(succeeded, ledger=self._ledger)
         self._save()
         self._read_ledger_if_due()

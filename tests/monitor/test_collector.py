@@ -9,6 +9,7 @@ from dupt_swarm.node.reasons import FAILURES, in_order
 from dupt_swarm.node.view import Peer, View
 from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.collector import METRICS, TASKS_MAX, SwarmCollector
+from monitor.tally import Tally
 from monitor.watcher import Snapshot
 from tests.support.invented import MANIFEST, NOW, peer
 
@@ -40,12 +41,12 @@ class Scrapes:
 
     def __init__(self, max_peer_series: int = 50) -> None:
         self.now = NOW
-        self.snapshot = Snapshot(MANIFEST, View(NOW, ()))
+        self.snapshot, self._tally = Snapshot(MANIFEST, View(NOW, ())), Tally()
         self.registry = CollectorRegistry()
         self.registry.register(SwarmCollector(lambda: self.snapshot, max_peer_series, lambda: self.now))
 
     def see(self, *peers: Peer) -> None:
-        self.snapshot = self.snapshot.succeeded(View(self.now, peers), 0.5)
+        self.snapshot = self.snapshot.succeeded(View(self.now, peers), self._tally, 0.5)
 
     def labelled(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
         """Each sample of ``name`` by the values of some of its labels."""

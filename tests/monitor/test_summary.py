@@ -20,6 +20,7 @@ from monitor.summary import (
     Summary,
     summarise,
 )
+from monitor.tally import Tally
 from monitor.watcher import Snapshot
 from tests.support.invented import ADDRESS, MANIFEST, NOW, peer, remembered, seen
 
@@ -287,14 +288,18 @@ def test_a_swarm_that_comes_back_is_not_stalled(first_peer: bool) -> None:
         return View(moment, (peer("a", time=moment, **fields),))
 
     snapshot = seen(peer("a"))
-    snapshot = snapshot.succeeded(at(night, role="bootstrap"), 0.1) if first_peer else snapshot.failed(0.1)
-    snapshot = snapshot.succeeded(at(morning), 0.1)
+    tally = Tally(snapshot.totals)
+    if first_peer:
+        snapshot = snapshot.succeeded(at(night, role="bootstrap"), tally, 0.1)
+    else:
+        snapshot = snapshot.failed(0.1)
+    snapshot = snapshot.succeeded(at(morning), tally, 0.1)
     moment = morning
     while moment < morning + limit:
         check = checks_of(snapshot, now=moment)["rounds"]
         assert (check.level, check.text.partition(";")[0]) == ("good", "The oracles are back")
         moment += 5
-        snapshot = snapshot.succeeded(at(moment), 0.1)
+        snapshot = snapshot.succeeded(at(moment), tally, 0.1)
     check = checks_of(snapshot, now=moment + 1)["rounds"]
     assert (check.level, "10\xa0h" in check.text) == ("critical", True)
 

@@ -16,6 +16,7 @@ from dupt_swarm.replica.ledger import Entry, Ledger
 from monitor.history import History, Point
 from monitor.server import MonitorServer, build_app
 from monitor.site import Site
+from monitor.tally import Tally
 from monitor.watcher import Snapshot
 from tests.support.costs import cost_fields
 
@@ -41,7 +42,7 @@ def peer(peer_id: str, **fields: Any) -> Peer:
 
 def seen(*peers: Peer) -> Snapshot:
     """The snapshot after a refresh that found these peers just now."""
-    return Snapshot(MANIFEST, View(NOW, ())).succeeded(View(NOW, peers), 0.1)
+    return Snapshot(MANIFEST, View(NOW, ())).succeeded(View(NOW, peers), Tally(), 0.1)
 
 
 def remembered(*points: Point) -> History:
@@ -107,7 +108,8 @@ class TrainedSwarm:
         ids = [peer.peer_id for peer in self.view.oracles]
         entries = (Entry(peer, 900 - 100 * place, 9 - place, 0, 1, 9) for place, peer in enumerate(ids))
         self.ledger = Ledger(0, 9, tuple(entries))
-        seen_now = Snapshot(MANIFEST, self.view).succeeded(self.view, 0.1)
+        self._tally = Tally()
+        seen_now = Snapshot(MANIFEST, self.view).succeeded(self.view, self._tally, 0.1)
         self.snapshot = replace(seen_now, ledger=self.ledger)
         self.history: History = remembered(
             *(
@@ -123,7 +125,7 @@ class TrainedSwarm:
     def lose_evaluator(self) -> Snapshot:
         """It is gone, one refresh later; what was seen before."""
         before = self.snapshot
-        self.snapshot = before.succeeded(View(NOW, self.view.peers[:-1]), 0.1)
+        self.snapshot = before.succeeded(View(NOW, self.view.peers[:-1]), self._tally, 0.1)
         return before
 
     def train(self) -> None:
@@ -132,7 +134,7 @@ class TrainedSwarm:
             replace(one, record=one.record.model_copy(update={"round": 4, "loss": 2.5, "swarm_tokens": 1200}))
             for one in self.view.peers
         )
-        self.snapshot = self.snapshot.succeeded(View(NOW, peers), 0.1)
+        self.snapshot = self.snapshot.succeeded(View(NOW, peers), self._tally, 0.1)
         self.history.add(Point.of(View(NOW, peers), 1200, MANIFEST.limits))
 
 

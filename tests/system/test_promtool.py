@@ -17,6 +17,7 @@ from monitor.collector import METRICS, SwarmCollector
 from monitor.dashboards.query import Query
 from monitor.dashboards.swarm import SWARM
 from monitor.server import build_app
+from monitor.tally import Tally
 from monitor.watcher import Snapshot
 from tests.support.costs import cost_fields
 from tests.support.invented import serving
@@ -59,7 +60,7 @@ def full_snapshot() -> Snapshot:
     tasks = (TaskResult(task="arc", metric="acc", value=0.25, round=3),)
     evaluator = record.model_copy(update={"role": "evaluator", "evaluation": evaluation, "tasks": tasks})
     view = View(NOW, (Peer("a", record), Peer("e", evaluator)))
-    seen = Snapshot(manifest, View(NOW, ())).succeeded(view, 0.5)
+    seen = Snapshot(manifest, View(NOW, ())).succeeded(view, Tally(), 0.5)
     return replace(seen, ledger=Ledger(0, 3, (Entry("a", 900, 3, 0, 1, 3),)))
 
 
