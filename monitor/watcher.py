@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -140,14 +139,13 @@ class Watcher:
         self._saved, self._save_failed = totals, False
         self._failures = 0
         self._ledger: Ledger | None = None
-        self._reading: threading.Thread | None = None
-        self._read_at, self._pause = -math.inf, LEDGER_SECONDS
         self._stopped = threading.Event()
         self._replacing = threading.Lock()  # each node must be closed exactly once
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
         try:
             self.refresh()
             self._thread.start()
+            threading.Thread(target=self._read_ledgers, name="ledger", daemon=True).start()
         except BaseException:
             self._source.close()
             raise
@@ -178,7 +176,6 @@ class Watcher:
         succeeded = self.snapshot.succeeded(view, self._tally, time.monotonic() - started)
         self.snapshot = replace(succeeded, ledger=self._ledger)
         self._save()
-        self._read_ledger_if_due()
         if view.peers:
             tokens = self.snapshot.totals.tokens or 0
             self.history.add(Point.of(view, tokens, self.snapshot.manifest.limits))
@@ -190,22 +187,23 @@ class Watcher:
         self._source.close()  # which also aborts a refresh in progress
         self._thread.join(JOIN_THREAD_SECONDS)
 
-    def _read_ledger_if_due(self) -> None:
+    def _read_ledgers(self) -> None:
         """Beside what is refreshed: thousands of rounds take a while."""
-        busy = self._reading is not None and self._reading.is_alive()
-        if busy or time.monotonic() < self._read_at + self._pause:
-            return
-        self._read_at = time.monotonic()
-        self._reading = threading.Thread(target=self._read_ledger, name="ledger", daemon=True)
-        self._reading.start()
+        pause = LEDGER_SECONDS
+        while not self._stopped.is_set():
+            if self.snapshot.up:
+                pause = self._read_ledger(pause)
+            self._stopped.wait(pause)
 
-    def _read_ledger(self) -> None:
+    def _read_ledger(self, pause: float) -> float:
+        """Read it once; how long to wait after that, if it was ``pause`` before."""
         try:
-            self._ledger, self._pause = self._source.ledger(), LEDGER_SECONDS
+            self._ledger = self._source.ledger()
         except Exception as error:  # whatever it was: the last one stays
-            self._pause = min(2 * self._pause, LEDGER_SECONDS_MAX)
             if not self._stopped.is_set():
                 logger.warning("who has given what cannot be read (%s); trying again", error)
+            return min(2 * pause, LEDGER_SECONDS_MAX)
+        return LEDGER_SECONDS
 
     def _note_failure(self, error: Exception, seconds: float) -> None:
         self._failures += 1
