@@ -9,6 +9,7 @@ looks like a special token in a text is text like any other.
 from __future__ import annotations
 
 import hashlib
+import json
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,15 +24,9 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from dupt_swarm.disk.files import write_atomically
 from dupt_swarm.errors import ManifestError, UsageError
 from dupt_swarm.learning.documents import Piece, together
-from dupt_swarm.learning.tokenizer_json.opening import (
-    Opened,
-    encode_pieces,
-    find_template,
-    open_tokenizer,
-    parse,
-    try_out,
-)
-from dupt_swarm.learning.tokenizer_json.spelling import ALPHABET
+from dupt_swarm.learning.tokenizer_json.opening import encode, find_template, going_on, parse
+from dupt_swarm.learning.tokenizer_json.refusals import find_problem, losses
+from dupt_swarm.learning.tokenizer_json.spelling import ALPHABET, spelling_of
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.manifest.tables import TOKENIZER_BYTES_MAX
 
@@ -74,28 +69,75 @@ class Tokenizer:
         begin_of_text: the id that a document begins after: the one that the tokenizer's own template puts
             before a text, or else `end_of_text`.
         template: the ids that the tokenizer's own template puts before a text, and after it.
+        special_ids: the ids that stand for no text; `unknown` may occur in texts all the same.
+        unknown: the id for what the vocabulary lacks; None: it lacks nothing.
         lossy: why text does not survive unchanged, such as "its normalizer (NFC) rewrites it"; empty: it
             does. SentencePiece's sign for the space, `▁`, is not counted: in a text it becomes a space.
         surplus: how many bytes the tokens of a document stand for besides its text: 1 where a space is
             put before it, or after its last word.
     """
 
-    def __init__(self, opened: Opened, data: bytes, end_of_text: int, *, encoder: bool) -> None:
-        self._opened, self._data = opened, data
-        self._encoder = encoder
-        self.end_of_text = end_of_text
-        self.template = find_template(opened.backend)
+    def __init__(
+        self, backend: tokenizers.Tokenizer, data: bytes, end_of_text: int, *, encoder: bool
+    ) -> None:
+        """``backend``, of any kind that is supported, which ``data`` was parsed to.
+
+        What ends a text becomes special if it is not.
+
+        Raises:
+            ValueError: it is of another kind, or has no such end; says of which.
+        """
+        # Some files carry the last settings of whoever saved them.
+        backend.no_truncation()
+        backend.no_padding()
+        content = json.loads(backend.to_str())  # as this version of the library writes it
+        vocabulary = backend.get_vocab()
+        if problem := find_problem(content, json.loads(data).get("added_tokens", []), vocabulary):
+            raise ValueError(problem)
+        spelling = spelling_of(content["decoder"])
+        assert spelling, "find_problem has seen to it"
+        self._tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+        if not 0 <= end_of_text < self.vocabulary_size:
+            raise ValueError(f"there is no token {end_of_text} to end a text: it has {self.vocabulary_size}")
+        special = frozenset(token["id"] for token in content["added_tokens"] if token["special"])
+        added = vocabulary.keys() - backend.get_vocab(False).keys()
+        # For text that begins a document, and for text that goes on in one; often the same.
+        self._backend, self._going_on = backend, going_on(backend, content, spelling)
+        for each in (self._backend, self._going_on):
+            # Not part of tokenizer.json, so it must be set each time: text never becomes a special token.
+            each.encode_special_tokens = True
+            if end_of_text not in special:
+                each.add_special_tokens([self._tokens[end_of_text]])
+        model = content["model"]
+        self.unknown = None if model.get("byte_fallback") else vocabulary.get(model.get("unk_token") or "")
+        # A token that was added to the model's own is its own text; one that the model has too, as Gemma's
+        # runs of spaces, is spelled like all of the model's.
+        written = special | {vocabulary[token] for token in added}
+        if spelling.goes_on:  # it stands for a word
+            written -= {self.unknown}
+        written |= {end_of_text} - special
+        self._spelled = [
+            token.encode() if index in written else spelling.read(token)
+            for index, token in enumerate(self._tokens)
+        ]
+        self._data, self._encoder = data, encoder
+        self.special_ids, self.end_of_text = special | {end_of_text}, end_of_text
+        self.template = find_template(backend)
         before, _ = self.template
         self.begin_of_text = before[-1] if before else end_of_text
-        spelled = b"".join(map(self.bytes_of, self.encode("a")))
-        self._puts_space = opened.begins_words or spelled.startswith(b" ")
-        self.surplus = int(self._puts_space or opened.marks_words)
-        self.lossy = ", ".join(self._losses())
+        self._marks_words = spelling.marks_words
+        spaced = self.encode("a")
+        self._puts_space = bool(spelling.goes_on) or b"".join(map(self.bytes_of, spaced)).startswith(b" ")
+        self.surplus = int(self._puts_space or self._marks_words)
+        lost = dict.fromkeys(losses(content, spelling, vocabulary))
+        if self._puts_space and not spelling.goes_on and self.encode(" a") == spaced:
+            lost["a space at its beginning is lost"] = None
+        self.lossy = ", ".join(lost)
 
     @property
     def vocabulary_size(self) -> int:
         """How many ids there are: those of all tokens, added and special ones included."""
-        return len(self._opened.tokens)
+        return len(self._tokens)
 
     @property
     def prefix(self) -> list[int]:
@@ -104,16 +146,6 @@ class Tokenizer:
         Nor for an encoder: its [CLS] begins a sequence, which may have several documents.
         """
         return [] if self._encoder or self.begin_of_text == self.end_of_text else [self.begin_of_text]
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The ids that stand for no text; the one for what the vocabulary lacks may occur in texts."""
-        return self._opened.special
-
-    @property
-    def unknown(self) -> int | None:
-        """The id for what the vocabulary lacks; None: it lacks nothing."""
-        return self._opened.unknown
 
     @cached_property
     def encoder_tokens(self) -> EncoderTokens:
@@ -161,7 +193,12 @@ class Tokenizer:
             UsageError: a text holds half of a surrogate pair, which is no character; or a foreign tokenizer
                 fails.
         """
-        return encode_pieces(self._opened, texts, first)
+        if first is None or self._going_on is self._backend:
+            return encode(self._backend, texts)
+        both = list(zip(texts, first, strict=True))
+        beginning = iter(encode(self._backend, [text for text, begins in both if begins]))
+        continuing = iter(encode(self._going_on, [text for text, begins in both if not begins]))
+        return [next(beginning if begins else continuing) for begins in first]
 
     def encode_pieces(
         self, pieces: Iterable[Piece], characters: int
@@ -187,8 +224,7 @@ class Tokenizer:
         """
         edges = {self.begin_of_text, self.end_of_text}
         begins = self._puts_space and not before
-        marks_words = self._opened.marks_words
-        held = b" " if marks_words and before and self.bytes_of(before[-1]).endswith(b" ") else b""
+        held = b" " if self._marks_words and before and self.bytes_of(before[-1]).endswith(b" ") else b""
         for index in ids:
             spelled = self.bytes_of(index)
             if index in edges:
@@ -197,7 +233,7 @@ class Tokenizer:
                 begins, spelled = False, spelled.removeprefix(b" ")
             spelled = held + spelled
             # Whether a word's end is a space shows when another word follows.
-            held = b" " if marks_words and spelled.endswith(b" ") else b""
+            held = b" " if self._marks_words and spelled.endswith(b" ") else b""
             yield spelled.removesuffix(held)
 
     def token_bytes(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -205,8 +241,8 @@ class Tokenizer:
 
         A word's end counts as a space. In all the ids of a document they are `surplus` more than its text.
         """
-        lengths = np.fromiter(map(len, self._opened.spelled), dtype=np.int64, count=self.vocabulary_size)
-        lengths[[*self._opened.special, self.begin_of_text]] = 0
+        lengths = np.fromiter(map(len, self._spelled), dtype=np.int64, count=self.vocabulary_size)
+        lengths[[*self.special_ids, self.begin_of_text]] = 0
         return lengths
 
     def starts_word(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -217,8 +253,8 @@ class Tokenizer:
         any case. Where tokens mark the end of a word and not its beginning, each counts as one.
         """
         starts = np.ones(self.vocabulary_size, dtype=np.bool_)
-        if not self._opened.marks_words:
-            starts[:] = [_starts_word(spelled) for spelled in self._opened.spelled]
+        if not self._marks_words:
+            starts[:] = [_starts_word(spelled) for spelled in self._spelled]
             starts[[*self.special_ids]] = True
         return starts
 
@@ -230,11 +266,11 @@ class Tokenizer:
         """
         if not 0 <= index < self.vocabulary_size:
             raise UsageError(f"there is no token {index}: the tokenizer has {self.vocabulary_size}")
-        return self._opened.spelled[index]
+        return self._spelled[index]
 
     def name_of(self, index: int) -> str:
         """What tokenizer.json calls this id, such as ``</s>``."""
-        return self._opened.tokens[index]
+        return self._tokens[index]
 
     def to_bytes(self) -> bytes:
         """The content of tokenizer.json, which Hugging Face's libraries read too."""
@@ -260,9 +296,8 @@ class Tokenizer:
         """
         backend = _parse(data, source)
         try:
-            opened = open_tokenizer(backend, data, end_of_text)
-            found = cls(opened, data, end_of_text, encoder=encoder)
-            try_out(found._opened, found.decode, keeps_text=not found.lossy)
+            found = cls(backend, data, end_of_text, encoder=encoder)
+            _try_out(found)
         except Exception as error:  # the library raises bare Exceptions here too
             raise ManifestError(f"{source}: {error}; use a model with another tokenizer") from error
         return found
@@ -292,16 +327,46 @@ class Tokenizer:
         """
         write_atomically(path, lambda file: file.write_bytes(self._data))
 
-    def _losses(self) -> Iterator[str]:
-        yield from self._opened.losses
-        keeps_spaces = not self._opened.begins_words
-        if keeps_spaces and self._puts_space and self.encode(" a") == self.encode("a"):
-            yield "a space at its beginning is lost"
-
 
 def _starts_word(spelled: bytes) -> bool:
     first = spelled.decode(errors="replace")[:1]
     return bool(first) and first != "\ufffd" and unicodedata.category(first)[0] not in "LMN"
+
+
+# Cut in two, since corpora come in pieces.
+PROBES = (
+    ("The bear's  2 cubs,", "\n\tall 12345 of them…"),
+    (" A naïve e\u0301 ﬁ", " 狐狸 🦊 ية <s> </s>\r\n"),
+    ("\n", "  "),
+)
+
+
+def _try_out(tokenizer: Tokenizer) -> None:
+    """Encode a few texts, and see that decoding gives them back if it is not lossy.
+
+    Raises:
+        ValueError: it does not do what it says.
+        UsageError: it cannot encode a text.
+    """
+    before, _ = tokenizer.template
+    if len(before) > 1 or not all(0 <= index < tokenizer.vocabulary_size for index in before):
+        raise ValueError("its post-processor puts more before a text than one token of its own")
+    # What the vocabulary lacks becomes a special token too, and its own name may be among that.
+    special = sorted(tokenizer.special_ids - {tokenizer.unknown})
+    names = list(map(tokenizer.name_of, special))
+    # At the beginning of a document, within it, and behind a letter.
+    begun, within, behind = (
+        tokenizer.encode_batch(texts, [first] * len(texts))
+        for texts, first in ((names, True), (names, False), ([f"a{name}" for name in names], True))
+    )
+    for index, name, *encoded in zip(special, names, begun, within, behind, strict=True):
+        if any(index in ids for ids in encoded):
+            raise ValueError(f"text that spells its token {name!r} becomes that special token")
+    for probe in PROBES:
+        first, second = tokenizer.encode_batch(probe, [True, False])
+        found = tokenizer.decode(first + second)
+        if not tokenizer.lossy and found != "".join(probe):
+            raise ValueError(f"its parts do not go together: {''.join(probe)!r} comes back as {found!r}")
 
 
 def _parse(data: bytes, source: str) -> tokenizers.Tokenizer:
