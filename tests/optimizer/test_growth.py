@@ -1,32 +1,30 @@
 """Rounds that grow, in a real swarm of one oracle."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from dupt_swarm import GPT, CollaborativeOptimizer, Swarm, block_matrices
+from dupt_swarm import GPT, CollaborativeOptimizer, block_matrices
 from dupt_swarm.errors import UsageError
-from tests.support.tiny import settings, tiny_manifest
+from tests.support.driven_swarm import Cluster
+from tests.support.saved_models import small_manifest
 
-TOKENIZER = b"not used by these tests"
 STEP = 64
 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_the_first_rounds_of_a_swarm_are_short(tmp_path: Path) -> None:
     """Rounds of 1, 2 and then 4 inner steps end when complete; the schedule counts every step once."""
-    manifest = tiny_manifest(
-        hashlib.sha256(TOKENIZER).hexdigest(),
+    manifest = small_manifest(
         rounds={"growth": 2.0, "tokens_per_step": STEP, "tokens_per_round": 4 * STEP},
         inner={"optimizer": "muon", "learning_rate": 2e-3},
     )
     model = GPT(manifest.model)
     begin = [parameter.detach().clone() for parameter in model.parameters()]
-    first = Swarm.create(manifest, TOKENIZER, begin, tmp_path / "first", settings("bootstrap"))
-    with first, Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm:
+    with Cluster(tmp_path, manifest, begin, ("oracle",)) as cluster:
+        [swarm] = cluster.oracles
         wrongs: list[Any] = [[{"params": model.parameters()}], model.named_parameters()]
         for wrong in wrongs:
             with pytest.raises(UsageError, match=r"give model\.parameters\(\), no groups and no names"):

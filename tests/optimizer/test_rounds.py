@@ -1,6 +1,5 @@
 """Rounds between real peers in real processes over loopback."""
 
-import hashlib
 import json
 import math
 import re
@@ -11,7 +10,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,13 @@ from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.aggregation import sum_of_squares
 from tests.support import swarm_program
 from tests.support.contributions import encoded
-from tests.support.tiny import reduced_tables, settings, tiny_manifest
+from tests.support.driven_swarm import Cluster
+from tests.support.saved_models import small_manifest, small_tokenizer
+from tests.support.tiny import reduced_tables, settings
 from tests.support.waiting import wait_until
 from tests.support.warm import Program
 
 PROGRAM = Path(swarm_program.__file__)
-TOKENIZER = b"not used by these tests"
 
 GRADIENT: dict[str, dict[str, Any]] = {
     "rounds": {"strategy": "gradient", "overlap": False, "tokens_per_round": 64},
@@ -50,52 +50,24 @@ PLAIN_AVERAGING: dict[str, dict[str, Any]] = {
 }
 
 
-def manifest_of(**changes: Any) -> Manifest:
-    return tiny_manifest(hashlib.sha256(TOKENIZER).hexdigest(), **changes)
+def cluster_of(folder: Path, manifest: Manifest, count: int = 0) -> Cluster:
+    """A first peer, and so many oracles whose trainers are this process."""
+    names = [f"oracle{number}" for number in range(count)]
+    return Cluster(folder, manifest, GPT(manifest.model).parameters(), names)
 
 
-class Cluster:
-    """A first peer, and oracles in this process (each with a node process) or in others."""
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest = folder, manifest
-        self._stack = ExitStack()
-        self.programs: list[subprocess.Popen[str]] = []
-
-    def __enter__(self) -> "Cluster":
-        self.first = self._stack.enter_context(
-            Swarm.create(
-                *(self.manifest, TOKENIZER, GPT(self.manifest.model).parameters()),
-                *(self.folder / "first", settings("bootstrap")),
-            )
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for program in self.programs:
-            program.kill()
-            program.communicate()
-        self._stack.close()
-
-    def join(self, name: str) -> Swarm:
-        """An oracle whose trainer is this process."""
-        return self._stack.enter_context(
-            Swarm.join(self.first.addresses, self.folder / name, settings(name=name))
-        )
-
-    def join_all(self, count: int) -> list[Swarm]:
-        """``count`` of them, joining at the same time."""
-        with ThreadPoolExecutor(count) as pool:
-            return list(pool.map(self.join, [f"oracle{number}" for number in range(count)]))
-
-    def start(self, number: int, rounds: int, oracles: int) -> subprocess.Popen[str]:
-        """An oracle that is a process of its own."""
-        command = [sys.executable, str(PROGRAM), self.first.addresses[0], str(self.folder / str(number))]
-        program = Program(
-            [*command, str(number), str(rounds), str(oracles)], stdout=subprocess.PIPE, text=True
-        )
-        self.programs.append(program)
-        return program
+@contextmanager
+def three_programs(first: Swarm, folder: Path, rounds: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Oracles that are processes of their own."""
+    with ExitStack() as stack:
+        programs: list[subprocess.Popen[str]] = []
+        for number in range(3):
+            command = [sys.executable, str(PROGRAM), first.addresses[0], str(folder / str(number))]
+            program = Program([*command, str(number), str(rounds), "3"], stdout=subprocess.PIPE, text=True)
+            stack.callback(program.communicate)
+            stack.callback(program.kill)
+            programs.append(program)
+        yield programs
 
 
 def see_each_other(swarms: list[Swarm]) -> None:
@@ -174,8 +146,10 @@ def test_rounds_of_three_processes_give_one_digest_each(
     tmp_path: Path, changes: dict[str, Any], rounds: int
 ) -> None:
     """After each round all three oracles hold bit-identical states, and so does the first peer."""
-    with Cluster(tmp_path, manifest_of(**changes)) as cluster:
-        programs = [cluster.start(number, rounds, oracles=3) for number in range(3)]
+    with (
+        cluster_of(tmp_path, small_manifest(**changes)) as cluster,
+        three_programs(cluster.first, tmp_path, rounds) as programs,
+    ):
         outputs = [program.communicate(timeout=120)[0] for program in programs]
         wait_until(lambda: cluster.first.view.peers != ())
         reports = [[json.loads(line) for line in output.splitlines()] for output in outputs]
@@ -195,10 +169,10 @@ def test_rounds_of_three_processes_give_one_digest_each(
 @pytest.mark.usefixtures("nothing_left")
 def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
     """With one SGD step inside, a plain outer step and an all-reduce, the result is the mean by tokens."""
-    manifest = manifest_of(**reduced_tables(**PLAIN_AVERAGING))
+    manifest = small_manifest(**reduced_tables(**PLAIN_AVERAGING))
     sizes = [4, 8, 12]
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(3)
+    with cluster_of(tmp_path, manifest, 3) as cluster:
+        swarms = cluster.oracles
         models, optimizers = trained_by(swarms)
         start = values_of(models[0])
         results = []
@@ -222,9 +196,9 @@ def test_one_sgd_step_each_is_weighted_averaging(tmp_path: Path) -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_round_that_is_rejected(tmp_path: Path, overlap: bool) -> None:
     """The state stays and progress is kept; once states are accepted the swarm goes on with all of it."""
-    manifest = manifest_of(rounds={"overlap": overlap, "max_round_seconds": 0.5})
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(2)
+    manifest = small_manifest(rounds={"overlap": overlap, "max_round_seconds": 0.5})
+    with cluster_of(tmp_path, manifest, 2) as cluster:
+        swarms = cluster.oracles
         judges = [Judging(), Judging()]
         models = [GPT(manifest.model) for _ in swarms]
         optimizers = [
@@ -277,10 +251,10 @@ class Judging:
 def test_one_shared_sgd_step_each_is_averaging_bit_for_bit(tmp_path: Path) -> None:
     """With exact contributions that everybody gets, the new anchor is computed by hand, bit for bit."""
     exact = {"encoding": {"contribution": "fp32"}, "aggregation": {"rule": "mean"}}
-    manifest = manifest_of(**PLAIN_AVERAGING, **exact)
+    manifest = small_manifest(**PLAIN_AVERAGING, **exact)
     sizes = [4, 8, 12]
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(3)
+    with cluster_of(tmp_path, manifest, 3) as cluster:
+        swarms = cluster.oracles
         models, optimizers = trained_by(swarms)
         start = swarms[0].anchor.clone()
         contributions: dict[str, tuple[Tensor, float]] = {}
@@ -309,7 +283,7 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
     """Five rounds of `gradient` and an all-reduce give what AdamW gives on the two batches together."""
     changes = {**GRADIENT, "schedule": {"warmup_updates": 0, "final_ratio": 1.0}}
     changes["rounds"] = changes["rounds"] | {"max_round_seconds": 0.001}
-    manifest = manifest_of(**reduced_tables(**changes))
+    manifest = small_manifest(**reduced_tables(**changes))
     model = GPT(manifest.model)
     adamw = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.999), weight_decay=0.0)
     sizes = [4] * 5
@@ -319,8 +293,8 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
         adamw.zero_grad()
     expected = values_of(model)
 
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(2)
+    with cluster_of(tmp_path, manifest, 2) as cluster:
+        swarms = cluster.oracles
         models, optimizers = trained_by(swarms)
         start = swarms[0].anchor.clone()
         train_beside(models, optimizers, manifest, [sizes] * 2)
@@ -334,27 +308,27 @@ def test_two_gradient_oracles_match_one_process_with_both_batches(tmp_path: Path
 @pytest.mark.usefixtures("nothing_left")
 def test_an_oracle_alone_trains_on_and_a_late_joiner_gets_its_state(tmp_path: Path) -> None:
     """One oracle does rounds by itself; one that joins later starts from the very same state."""
-    manifest = manifest_of(rounds={"tokens_per_round": 64})
-    with Cluster(tmp_path, manifest) as cluster:
-        swarm = cluster.join("early")
+    manifest = small_manifest(rounds={"tokens_per_round": 64})
+    with cluster_of(tmp_path, manifest) as cluster:
+        swarm = cluster.add("early")
         model = GPT(manifest.model)
         optimizer = CollaborativeOptimizer(model.parameters(), swarm)
         for batch in batches(0, manifest, [4, 4, 4]):
             step(model, optimizer, batch)
         assert (swarm.state.round, swarm.state.swarm_tokens) == (3, 192)
-        late = cluster.join("late")
+        late = cluster.add("late")
         wait_until(lambda: swarm.state in (late.state, late.catching_up.newer))
         assert late.adopt().state == late.state == swarm.state
         assert torch.equal(late.anchor, swarm.anchor)
-        assert late.tokenizer == TOKENIZER
+        assert late.tokenizer == small_tokenizer().to_bytes()
 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_round_ends_in_the_middle_of_a_long_step(tmp_path: Path) -> None:
     """With the steps that are complete; the gradients of the one under way come to the next round."""
-    manifest = manifest_of(rounds={"max_round_seconds": 60.0})
-    with Cluster(tmp_path, manifest) as cluster:
-        swarm = cluster.join("slow")
+    manifest = small_manifest(rounds={"max_round_seconds": 60.0})
+    with cluster_of(tmp_path, manifest) as cluster:
+        swarm = cluster.add("slow")
         model = GPT(manifest.model)
         optimizer = CollaborativeOptimizer(model.parameters(), swarm)
         whole, half = batches(0, manifest, [4, 2])
@@ -377,7 +351,7 @@ def test_a_round_ends_in_the_middle_of_a_long_step(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_steps_go_on_while_a_contribution_is_encoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And who says meanwhile that the round is not to be ended is heard when it could begin."""
-    manifest = manifest_of(rounds={"max_round_seconds": 0.5})
+    manifest = small_manifest(rounds={"max_round_seconds": 0.5})
     may_go_on = threading.Event()
     encode = ErrorFeedback.encode
 
@@ -386,8 +360,8 @@ def test_steps_go_on_while_a_contribution_is_encoded(tmp_path: Path, monkeypatch
         return encode(feedback, values)
 
     monkeypatch.setattr(ErrorFeedback, "encode", slow)
-    with Cluster(tmp_path, manifest) as cluster:
-        models, [optimizer, _] = trained_by(cluster.join_all(2))
+    with cluster_of(tmp_path, manifest, 2) as cluster:
+        models, [optimizer, _] = trained_by(cluster.oracles)
         data = batches(0, manifest, [4] * 1000)
         steps_beside = 0
         while steps_beside < 3:
@@ -405,8 +379,10 @@ def test_steps_go_on_while_a_contribution_is_encoded(tmp_path: Path, monkeypatch
 @pytest.mark.usefixtures("nothing_left")
 def test_the_others_go_on_when_an_oracle_is_killed(tmp_path: Path) -> None:
     """Kill -9 of one of three oracles: the other two end further rounds together, with equal states."""
-    with Cluster(tmp_path, manifest_of(rounds={"matchmaking_seconds": 4})) as cluster:
-        victim, *others = [cluster.start(number, rounds=6, oracles=3) for number in range(3)]
+    with (
+        cluster_of(tmp_path, small_manifest(rounds={"matchmaking_seconds": 4})) as cluster,
+        three_programs(cluster.first, tmp_path, rounds=6) as [victim, *others],
+    ):
         assert victim.stdout is not None
         victim.stdout.readline()
         victim.send_signal(signal.SIGKILL)
@@ -422,9 +398,9 @@ def test_the_others_go_on_when_an_oracle_is_killed(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
     """The first peer is nobody special: when it is gone, two oracles still average with each other."""
-    manifest = manifest_of(**PLAIN_AVERAGING)
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(2)
+    manifest = small_manifest(**PLAIN_AVERAGING)
+    with cluster_of(tmp_path, manifest, 2) as cluster:
+        swarms = cluster.oracles
         models, optimizers = trained_by(swarms)
         cluster.first.close()
         train_beside(models, optimizers, manifest, [[4] * 3] * 2)
@@ -436,9 +412,9 @@ def test_oracles_go_on_without_the_first_peer(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_records_tell_what_rounds_cost(tmp_path: Path) -> None:
     """Bytes of at least half a contribution each way, seconds waited, and what is left; until a pause."""
-    manifest = manifest_of(**PLAIN_AVERAGING)
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(2)
+    manifest = small_manifest(**PLAIN_AVERAGING)
+    with cluster_of(tmp_path, manifest, 2) as cluster:
+        swarms = cluster.oracles
         models, optimizers = trained_by(swarms)
         train_beside(models, optimizers, manifest, [[4] * 3] * 2)
 
@@ -466,9 +442,9 @@ def test_records_tell_what_rounds_cost(tmp_path: Path) -> None:
 @pytest.mark.parametrize("resuming", [2, 1])
 def test_oracles_that_resume(tmp_path: Path, resuming: int) -> None:
     """Those that resume at the same moment end the round together; one alone goes on alone."""
-    manifest = manifest_of(rounds={"tokens_per_round": 10_000})
-    with Cluster(tmp_path, manifest) as cluster:
-        swarms = cluster.join_all(2)
+    manifest = small_manifest(rounds={"tokens_per_round": 10_000})
+    with cluster_of(tmp_path, manifest, 2) as cluster:
+        swarms = cluster.oracles
         models, optimizers = trained_by(swarms)
 
         def all_paused(swarm: Swarm) -> bool:
@@ -500,10 +476,10 @@ def test_oracles_that_resume(tmp_path: Path, resuming: int) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_a_second_first_peer_holds_the_swarm_too(tmp_path: Path) -> None:
     """A first peer that is given addresses takes the state from there; others join through it alone."""
-    manifest = manifest_of()
-    with Cluster(tmp_path, manifest) as cluster:
+    manifest = small_manifest()
+    with cluster_of(tmp_path, manifest) as cluster:
         wish = settings("bootstrap", initial_peers=cluster.first.addresses)
-        with Swarm.create(manifest, TOKENIZER, [], tmp_path / "second", wish) as second:
+        with Swarm.create(manifest, cluster.first.tokenizer, [], tmp_path / "second", wish) as second:
             assert second.state == cluster.first.state
             assert torch.equal(second.anchor, cluster.first.anchor)
             cluster.first.close()
@@ -514,9 +490,9 @@ def test_a_second_first_peer_holds_the_swarm_too(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_what_is_not_finite_never_reaches_the_anchor(tmp_path: Path) -> None:
     """A NaN in an oracle's parameters costs that oracle's work since the anchor, and nothing else."""
-    manifest = manifest_of(**PLAIN_AVERAGING)
-    with Cluster(tmp_path, manifest) as cluster:
-        swarm = cluster.join("unlucky")
+    manifest = small_manifest(**PLAIN_AVERAGING)
+    with cluster_of(tmp_path, manifest) as cluster:
+        swarm = cluster.add("unlucky")
         model = GPT(manifest.model)
         optimizer = CollaborativeOptimizer(model.parameters(), swarm)
         tokens = backward(model, next(batches(0, manifest, [4])))

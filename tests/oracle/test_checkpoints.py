@@ -20,9 +20,9 @@ from dupt_swarm.oracle.checkpoints import Checkpoints
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.replica.storage import saved_digest
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
-from tests.support.saved_models import small_manifest, small_tokenizer
+from tests.support.driven_swarm import Cluster
+from tests.support.saved_models import small_manifest
 from tests.support.sessions import training
-from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
 TOKENS = 640  # of a round
@@ -38,12 +38,8 @@ def only_oracle(folder: Path) -> Iterator[tuple[Swarm, Oracle]]:
     manifest = small_manifest(rounds={"tokens_per_round": TOKENS})
     parameters = GPT(manifest.model).parameters()
     wish = OracleSettings([WeightedCorpus(folder / "text.txt")], held_out_blocks=2, checkpoint_seconds=0)
-    with (
-        Swarm.create(
-            manifest, small_tokenizer().to_bytes(), parameters, folder / "first", settings("bootstrap")
-        ) as first,
-        Swarm.join(first.addresses, folder / "oracle", settings()) as swarm,
-    ):
+    with Cluster(folder, manifest, parameters, ("oracle",)) as cluster:
+        [swarm] = cluster.oracles
         oracle = Oracle(swarm, wish)
         oracle._checkpoints._beside = True
         yield swarm, oracle

@@ -13,6 +13,7 @@ from dupt_swarm.manifest import Manifest
 from dupt_swarm.models.saved_model import SavedModel
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+from tests.support.driven_swarm import Cluster
 from tests.support.encoders import encoder_manifest, encoder_tokenizer, manual_in
 from tests.support.sessions import train_in_sessions, train_together
 from tests.support.tiny import settings
@@ -47,10 +48,9 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
     """
     manifest, data = manifest_of(), TOKENIZER.to_bytes()
     texts = [manual_in(tmp_path / f"text {letters}", *letters) for letters in ("ab", "cd", "ef", "lm")]
-    create = Swarm.create(manifest, data, weights(manifest), tmp_path / "first", settings("bootstrap"))
-    with create as first:
-        own = [tmp_path / name for name in ("one", "two", "three")]
-        swarms = [Swarm.join(first.addresses, folder, settings(name=folder.name)) for folder in own]
+    names = ("one", "two", "three")
+    with Cluster(tmp_path, manifest, weights(manifest), names, tokenizer=data) as cluster:
+        first, swarms = cluster.first, cluster.oracles
         oracles = [
             Oracle(swarm, settings_for(text, ROUNDS)) for swarm, text in zip(swarms, texts, strict=False)
         ]
@@ -61,10 +61,9 @@ def test_three_oracles_train_an_encoder(tmp_path: Path) -> None:
             record = found.record if found else None
         for swarm in swarms:
             swarm.close()
-        with Swarm.join(first.addresses, tmp_path / "late", settings(name="late")) as late_swarm:
-            late = Oracle(late_swarm, settings_for(texts[3], rounds=2))
-            late.run(lambda _status: None)
-    states = [SavedModel.load(next(folder.glob("test-*"))).state for folder in own]
+        late = Oracle(cluster.add("late"), settings_for(texts[3], rounds=2))
+        late.run(lambda _status: None)
+    states = [SavedModel.load(next((tmp_path / name).glob("test-*"))).state for name in names]
 
     for status in ended:
         assert status.failed_rounds == 0 and status.round >= ROUNDS

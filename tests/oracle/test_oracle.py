@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from dupt_swarm import GPT, CollaborativeOptimizer, Swarm
+from dupt_swarm import GPT, CollaborativeOptimizer
 from dupt_swarm.checkpoint import ORACLE_FILE, REPLICA_FILE
 from dupt_swarm.errors import DeviceError, UsageError
 from dupt_swarm.learning.batches import cut_step
@@ -26,8 +26,9 @@ from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.settings import OracleSettings, WeightedCorpus
 from tests.support.contributions import put
+from tests.support.driven_swarm import Cluster
 from tests.support.sessions import Recorder, train_in_sessions, training
-from tests.support.tiny import reduced_tables, settings, tiny_manifest
+from tests.support.tiny import reduced_tables, tiny_manifest
 from tests.support.waiting import wait_until
 
 
@@ -56,10 +57,10 @@ def swarm_files(corpus: Path, **changes: Any) -> tuple[Manifest, bytes]:
     return manifest, tokenizer.to_bytes()
 
 
-def first_peer(folder: Path, corpus: Path, **changes: Any) -> Swarm:
-    """Of a swarm of `swarm_files`."""
+def cluster_of(folder: Path, corpus: Path, *names: str, **changes: Any) -> Cluster:
+    """A swarm of `swarm_files`."""
     manifest, tokenizer = swarm_files(corpus, **changes)
-    return Swarm.create(manifest, tokenizer, GPT(manifest.model).parameters(), folder, settings("bootstrap"))
+    return Cluster(folder, manifest, GPT(manifest.model).parameters(), names, tokenizer=tokenizer)
 
 
 def corpora_of(corpus: Path, kind: str) -> list[WeightedCorpus]:
@@ -210,19 +211,17 @@ def test_an_oracle_goes_on_from_the_checkpoint_before_a_damaged_one(
 @pytest.mark.usefixtures("nothing_left")
 def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Path, corpus: Path) -> None:
     """It takes no step, adopts the state that others make, goes on from there, and finishes with a round."""
-    with (
-        first_peer(tmp_path / "first", corpus) as first,
-        Swarm.join(first.addresses, tmp_path / "resting", settings(name="resting")) as resting,
-        Swarm.join(first.addresses, tmp_path / "working", settings()) as working,
-    ):
+    with cluster_of(tmp_path, corpus, "resting", "working") as cluster:
+        resting, working = cluster.oracles
         oracle = Oracle(resting, OracleSettings(corpus, device="cpu", held_out_blocks=2))
         recorder = Recorder(oracle, steps=10**6)
         oracle.pause()
         with training([oracle]) as [run]:
-            wait_until(lambda: [p.record.state for p in working.view.oracles if p.record.name] == ["paused"])
-            model = GPT(first.manifest.model)
+            states = {"resting": "paused", "working": "starting"}
+            wait_until(lambda: {p.record.name: p.record.state for p in working.view.oracles} == states)
+            model = GPT(working.manifest.model)
             optimizer = CollaborativeOptimizer(model.parameters(), working)
-            tokens = torch.zeros((4, first.manifest.model.context_length), dtype=torch.int64)
+            tokens = torch.zeros((4, working.manifest.model.context_length), dtype=torch.int64)
             while working.state.round < 2:
                 model(tokens, tokens).backward()
                 optimizer.step(tokens=tokens.numel())
@@ -247,10 +246,8 @@ def test_a_paused_oracle_follows_the_swarm_and_nobody_waits_for_it(tmp_path: Pat
 @pytest.mark.usefixtures("nothing_left")
 def test_an_oracle_that_is_told_twice_to_finish(tmp_path: Path, corpus: Path) -> None:
     """The second time, after its last round has ended and before it has left, does not cost another round."""
-    with (
-        first_peer(tmp_path / "first", corpus) as first,
-        Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
-    ):
+    with cluster_of(tmp_path, corpus, "oracle") as cluster:
+        [swarm] = cluster.oracles
         oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, rounds=3))
         oracle.held_out.measure_if_due = oracle.finish  # type: ignore[method-assign]
         oracle.finish()
@@ -265,10 +262,8 @@ def test_an_oracle_leaves_the_machine_to_others(
     """With ``when_idle`` it is paused while they are there, and goes on by itself."""
     others = threading.Event()
     monkeypatch.setattr(Idleness, "look", lambda self, **_: setattr(self, "free", not others.is_set()))
-    with (
-        first_peer(tmp_path / "first", corpus) as first,
-        Swarm.join(first.addresses, tmp_path / "oracle", settings()) as swarm,
-    ):
+    with cluster_of(tmp_path, corpus, "oracle") as cluster:
+        [swarm] = cluster.oracles
         oracle = Oracle(swarm, OracleSettings(corpus, device="cpu", held_out_blocks=2, when_idle=True))
         recorder = Recorder(oracle, steps=10**6)
         with training([oracle]):
@@ -287,15 +282,12 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
     """An oracle sees it in the text that it holds out, and rejects it; its own progress is as before."""
     # Where contributions are shared, this one counts with the other's norm at most, and does no harm.
     tables = reduced_tables(rounds={"tokens_per_round": 12_800})
-    with (
-        first_peer(tmp_path / "first", corpus, **tables) as first,
-        Swarm.join(first.addresses, tmp_path / "honest", settings()) as honest,
-        Swarm.join(first.addresses, tmp_path / "hostile", settings()) as hostile,
-    ):
+    with cluster_of(tmp_path, corpus, "honest", "hostile", **tables) as cluster:
+        honest, hostile = cluster.oracles
         oracle = Oracle(honest, OracleSettings(corpus, device="cpu", held_out_blocks=2))
         hostile.publish(RecordUpdate(state="training", round_tokens=6_400), now=True)
         # So much that it does harm whatever part of the average it has: the oracle trains on meanwhile.
-        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, first.manifest)
+        noise = put(hostile.contribution, torch.randn_like(hostile.anchor) * 3, hostile.manifest)
         before = hostile.state
         with training([oracle]):
             # Not before, or it would end the round alone where the oracle trains slowly.
@@ -314,8 +306,8 @@ def test_a_round_that_would_spoil_the_model(tmp_path: Path, corpus: Path) -> Non
 @pytest.mark.usefixtures("nothing_left")
 def test_a_second_peer_on_the_same_folder_is_refused(tmp_path: Path, corpus: Path) -> None:
     """Two peers of one role in a swarm cannot share a state folder; the message says what helps."""
-    with first_peer(tmp_path, corpus), pytest.raises(UsageError, match="a folder of its own"):
-        first_peer(tmp_path, corpus)
+    with cluster_of(tmp_path, corpus), pytest.raises(UsageError, match="a folder of its own"):
+        cluster_of(tmp_path, corpus)
 
 
 def test_a_step_is_cut_into_equal_micro_batches() -> None:

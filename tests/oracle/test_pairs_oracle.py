@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from dupt_swarm import Swarm, audit
+from dupt_swarm import audit
 from dupt_swarm.learning.objectives import build_model
 from dupt_swarm.learning.tokenizer import Tokenizer, train_tokenizer
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.settings import OracleSettings
+from tests.support.driven_swarm import Cluster
 from tests.support.pairs import sentences, seq2seq_tables
 from tests.support.sessions import train_in_sessions, train_together
 from tests.support.tasks import write_lines
-from tests.support.tiny import settings, tiny_manifest
+from tests.support.tiny import tiny_manifest
 
 SENTENCES = sentences()
 CONTEXT, PAIRS_PER_STEP = 64, 8
@@ -51,15 +52,12 @@ def test_three_oracles_learn_a_text_for_a_text(tmp_path: Path) -> None:
     """The loss on held-out pairs falls, all have the same state, and so has who computes the rounds again."""
     manifest, tokenizer = swarm_of()
     parameters = list(build_model(manifest).parameters())
-    create = Swarm.create(
-        manifest, tokenizer.to_bytes(), parameters, tmp_path / "first", settings("bootstrap")
-    )
-    with create as first:
-        swarms = [Swarm.join(first.addresses, tmp_path / f"own{n}", settings()) for n in range(3)]
+    with Cluster(tmp_path, manifest, parameters, "abc", tokenizer=tokenizer.to_bytes()) as cluster:
+        swarms = cluster.oracles
         oracles = [Oracle(swarm, settings_for(tmp_path, n, rounds=3)) for n, swarm in enumerate(swarms)]
         statuses = train_together(oracles)
         digests = {swarm.state.digest for swarm in swarms}
-        audited = audit(first.addresses)
+        audited = audit(cluster.first.addresses)
         for swarm in swarms:
             swarm.close()
 

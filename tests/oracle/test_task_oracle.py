@@ -21,6 +21,7 @@ from dupt_swarm.oracle.oracle import Oracle
 from dupt_swarm.oracle.status import Status
 from dupt_swarm.replica.state import ReplicaState
 from dupt_swarm.settings import EvaluatorSettings, OracleSettings
+from tests.support.driven_swarm import Cluster
 from tests.support.saved_models import write_model
 from tests.support.sessions import train_in_sessions, train_together
 from tests.support.tasks import two_languages, write_lines
@@ -57,10 +58,9 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
     """They average, tell examples apart that neither has seen, and what they learnt can be taken away."""
     manifest, tokenizer, state = beginning(tmp_path)
     unseen = examples(tmp_path, "unseen", seed=99)
-    create = Swarm.create(manifest, tokenizer, state.parameters, tmp_path / "first", settings("bootstrap"))
-    with create as first:
-        own = [tmp_path / name for name in ("one", "two")]
-        swarms = [Swarm.join(first.addresses, folder, settings(name=folder.name)) for folder in own]
+    names = ("one", "two")
+    with Cluster(tmp_path, manifest, state.parameters, names, tokenizer=tokenizer) as cluster:
+        first, swarms = cluster.first, cluster.oracles
         oracles = [
             Oracle(swarm, settings_for(examples(tmp_path, swarm.folder.path.parent.name, seed), rounds=8))
             for seed, swarm in enumerate(swarms)
@@ -83,7 +83,7 @@ def test_two_oracles_with_disjoint_examples_fine_tune_together(tmp_path: Path) -
     assert found is not None and found.evaluation.accuracy is not None
     assert found.evaluation.accuracy > 0.9
     assert found.evaluation.counts == {"examples": 120}
-    taken = [SavedModel.load(next(folder.glob("tuning-*"))) for folder in own]
+    taken = [SavedModel.load(next((tmp_path / name).glob("tuning-*"))) for name in names]
     newest = max(taken, key=lambda model: model.state.round)
     model = newest.build(CPU)
     assert isinstance(model, TaskModel)

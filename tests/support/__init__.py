@@ -62,7 +62,7 @@ commands            the programs, and each of their commands
 programs            our programs, started as people do
 swarm_program       an oracle in a process of its own
 sessions            oracles that train beside a test, or are stopped and started again
-driven_swarm        a first peer and oracles whose rounds the test drives
+driven_swarm        a first peer and oracles that the test trains, or whose rounds it drives
 chaos/              swarms to be maltreated
 namespaces          a network of its own, with routers that can be cut (root)
 prometheus          a watched swarm with a real Prometheus

@@ -1,8 +1,8 @@
-"""A swarm whose rounds the test drives by hand: real nodes, and no trainers."""
+"""A swarm of real nodes: a test trains its oracles, or drives their rounds by hand without trainers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -31,11 +31,15 @@ class Cluster:
         self,
         folder: Path,
         manifest: Manifest,
-        parameters: Sequence[Tensor] = (torch.zeros(20, 5),),
-        names: tuple[str, ...] = ("ada", "eve"),
+        parameters: Iterable[Tensor] = (torch.zeros(20, 5),),
+        names: Sequence[str] = ("ada", "eve"),
         organiser: Ed25519PrivateKey | None = None,
+        tokenizer: bytes | None = None,
     ) -> None:
-        """``names`` are the oracles'; the ``organiser`` invites them where the swarm admits by invitation."""
+        """``names`` are the oracles'; the ``organiser`` invites them where the swarm admits by invitation.
+
+        The ``tokenizer`` is that of `small_tokenizer` if none is given.
+        """
         self._stack = ExitStack()
         self.tokens = {
             name: str(Token.new(organiser, manifest.swarm_id, uses=1, seconds=3600)) if organiser else ""
@@ -45,14 +49,14 @@ class Cluster:
         self.first = self._stack.enter_context(
             Swarm.create(
                 manifest,
-                small_tokenizer().to_bytes(),
+                tokenizer or small_tokenizer().to_bytes(),
                 parameters,
                 folder / "first",
                 settings("bootstrap", invitation=self.tokens["first"], revoked=self.revoked),
             )
         )
         self._folder, self.oracles = folder, list[Swarm]()
-        with ThreadPoolExecutor(len(names)) as pool:
+        with ThreadPoolExecutor(1 + len(names)) as pool:
             for oracle in pool.map(self._join, names):
                 self.oracles.append(self._stack.enter_context(oracle))
 
