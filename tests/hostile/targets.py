@@ -78,7 +78,7 @@ from dupt_swarm.replica.state import check_header
 from tests.hostile.inputs import JSON_VALUES, changed_bytes, changed_tree, json_of, msgpack_of
 from tests.support.direct import Direct
 from tests.support.hello import hello
-from tests.support.lies import keys_by_id
+from tests.support.lies import denied, keys_by_id, proposed_twice
 from tests.support.tiny import tiny_manifest
 from tests.support.words import said
 
@@ -186,21 +186,6 @@ def _take(data: bytes) -> None:
 # Rounds.
 
 
-def _signed_contents() -> st.SearchStrategy[bytes]:
-    content = {"swarm": SWARM, "state": STATE, "ballot": 3, "refused": ["c" * 64], "leaves": True}
-    content |= {
-        "brought": {"digest": "0" * 64, "tokens": 10},
-        "accepted": {"ballot": 1, "choice": "d" * 64, "after": AFTER},
-    }
-    honest = sign(_key(), "promise", content)
-    trees = changed_tree(content, st.one_of(st.none(), st.integers(), st.floats(), st.text(max_size=5)))
-    return st.one_of(
-        trees.filter(lambda tree: isinstance(tree, dict)).map(lambda tree: sign(_key(), "promise", tree)),
-        changed_bytes([honest]),
-        msgpack_of(msgpack.unpackb(honest)),
-    )
-
-
 @functools.cache
 def _brought() -> tuple[Brought, ...]:
     return tuple(Brought(peer, f"{place}" * 64, 10 + place) for place, peer in enumerate(_keys()))
@@ -260,10 +245,8 @@ def _links() -> tuple[Link, ...]:
 
 @functools.cache
 def _proofs_made() -> tuple[bytes, ...]:
-    """Of two acceptances, and of a promise that denies one."""
-    one, other = _acceptance(0), _acceptance(0, "c" * 64)
-    promise = _said(Promise(one.maker, STATE, 2))
-    return Proof.of(one, other).data, Proof.of(promise, one).data
+    twice = Proof.of(_acceptance(0), _acceptance(0, "c" * 64))
+    return tuple(each.data for each in (twice, proposed_twice(SWARM, _key()), denied(SWARM, _key())))
 
 
 def _proofs() -> st.SearchStrategy[bytes]:
@@ -528,19 +511,16 @@ def _read_index(data: bytes) -> None:
     check_header(Index.parse(data), ((2, 5),), ("v",))
 
 
-def _hello() -> dict[str, str]:
-    return {
-        **{"version": "0.3.0", "swarm_id": _manifest().swarm_id, "tokenizer_blob": "0" * 64},
-        **{"manifest": _manifest().canonical_bytes().decode(), "state_digest": "0" * 64, "time": "1.5"},
-        "states": f"3:{'0' * 64} 4:{'1' * 64}",
-    }
+def _hello() -> Hello:
+    manifest = _manifest().canonical_bytes().decode()
+    return hello("0" * 64, manifest=manifest, time="1.5", states=f"3:{'0' * 64} 4:{'1' * 64}")
 
 
 def _read_hello(data: bytes) -> None:
-    hello = Hello.read(data)
-    assert hello.clock >= 0 or hello.clock < 0
-    assert all(number < 10**18 for number in hello.rounds.values())
-    Manifest.from_bytes(hello.manifest.encode())
+    told = Hello.read(data)
+    assert told.clock >= 0 or told.clock < 0
+    assert all(number < 10**18 for number in told.rounds.values())
+    Manifest.from_bytes(told.manifest.encode())
 
 
 def _read_manifest(data: bytes) -> None:
@@ -678,7 +658,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "requests for records": lambda: Target(msgpack_of([b"x" * 700, b"y" * 32]), gossip.Request.read),
     "answers with records": lambda: Target(msgpack_of([[b"x" * 700], False]), gossip.Answer.read),
     "msgpack": lambda: Target(msgpack_of([1, {"a": [b"b"]}]), unpack),
-    "signed messages": lambda: Target(_signed_contents(), lambda data: read_signed(data, "promise")),
+    "signed messages": lambda: Target(_resigned(_leave()), lambda data: read_signed(data, "promise")),
     "words": lambda: Target(_words(), _read_word),
     "proofs": lambda: Target(_proofs(), lambda data: Proof.read(data, SWARM)),
     "messages about proofs": lambda: Target(
@@ -698,7 +678,7 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "chains on disk": lambda: Target(_chain_files(), _load_chain),
     "encoded values": lambda: Target(_encoded(), _decode),
     "indices": lambda: Target(json_of(json.loads(_index().data)), _read_index),
-    "hellos": lambda: Target(json_of(_hello()), _read_hello, (ValueError, DuptError)),
+    "hellos": lambda: Target(json_of(_tree(_hello())), _read_hello, (ValueError, DuptError)),
     "manifests": lambda: Target(
         json_of(json.loads(_manifest().canonical_bytes())), _read_manifest, (ValueError, DuptError)
     ),
