@@ -113,9 +113,7 @@ def _read(path: Path) -> dict[str, _Entry]:
         tree = json.loads(path.read_text())
         return {
             str(peer_id): _Entry(
-                float(entry.get("since", entry["seen"])),  # earlier versions did not write it
-                float(entry["seen"]),
-                tuple(map(str, entry["addresses"])),
+                float(entry["since"]), float(entry["seen"]), tuple(map(str, entry["addresses"]))
             )
             for peer_id, entry in tree.items()
         }

@@ -1,6 +1,5 @@
 """Who is written down, and when."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -92,17 +91,16 @@ def test_keys_without_end_do_not_empty_the_book(make_peer) -> None:
 
 
 def test_since_when_a_peer_is_known_is_written_down(tmp_path: Path, make_peer) -> None:
-    """A node that comes back knows whom it has known longest; a book of an earlier version does not say."""
-    path, early = tmp_path / "peers.json", {"seen": 5.0, "addresses": ["/ip4/1.1.1.1/tcp/1/p2p/early"]}
-    path.write_text(json.dumps({"early": early}))
+    """A node that comes back knows whom it has known longest."""
+    path = tmp_path / "peers.json"
     first, then = [
         tuple(make_peer(f"{n}", addresses=(f"/ip4/8.8.{n}.1/tcp/1",)) for n in range(count))
-        for count in (PEERS_MAX - 1, 2 * PEERS_MAX)
+        for count in (PEERS_MAX, 2 * PEERS_MAX)
     ]
     AddressBook(path).meet(View(10.0, first), "own")
     book = AddressBook(path)
     book.meet(View(20.0, then[::-1]), "own")
-    assert book.peer_ids == {"early", *(peer.peer_id for peer in first)}
+    assert book.peer_ids == {peer.peer_id for peer in first}
 
 
 def test_voters_are_kept_however_many_one_house_has(make_peer) -> None:
