@@ -112,7 +112,6 @@ class Participant:
             manifest=self.connection.manifest.canonical_bytes(),
             tokenizer=bytes(self.tokenizer.sections[0]),
             layout=self.store.current.layout,
-            buffer_names=self.store.buffer_names,
             state=self._tell_state(),
             beginning=self.beginning,
         )
@@ -377,7 +376,9 @@ class Participant:
             return
         del self._told[: told.index((at, at.place))]
         self.memory.vectors.reclaim()
-        asyncio.get_running_loop().run_in_executor(None, self.memory.vectors.trim)
+        asyncio.get_running_loop().run_in_executor(
+            None, self.memory.vectors.trim, len(self.store.current.tensors)
+        )
 
     async def _reason_to_wait(self, state: StateName) -> Failure | None:
         """Why no round from ``state`` may be ended now: the trainer should adopt a newer one first."""

@@ -121,11 +121,11 @@ async def _begin(connection: Connection, order: Join, store: StateStore) -> tupl
     """Get the first state; the memory in which it is from now on, and on whose word it is that one."""
     membership, handshake = connection.membership, connection.handshake
     left = order.predecessor
-    memory = SharedMemory(order.memory_fd, left.layout, store.buffer_names) if left else None
+    memory = SharedMemory(order.memory_fd, left.layout) if left else None
     word = await get_first_state(store, membership, handshake, connection.settings.checkpoint, memory)
     attested = newest_attestation(handshake)
     connection.exchange.attestation = attested[1] if attested else ""
-    memory = memory or SharedMemory(order.memory_fd, store.current.layout, store.buffer_names)
+    memory = memory or SharedMemory(order.memory_fd, store.current.layout)
     await asyncio.to_thread(store.keep_in, memory.vectors)
     memory.name(store.current)
     membership.electorate = store.current.electorate

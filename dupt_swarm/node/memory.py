@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 
 from torch import Tensor
 
@@ -35,53 +35,52 @@ class SharedMemory:
         vectors: of replica states; those of the state that is named are never written again while it is.
     """
 
-    def __init__(self, fd: int, layout: Layout, buffer_names: Sequence[str]) -> None:
+    def __init__(self, fd: int, layout: Layout) -> None:
         """Map the file, and make it large enough.
 
         Args:
             fd: from `anonymous_file`.
             layout: shapes of the parameters.
-            buffer_names: of the outer optimizer.
         """
-        numel, rows = count_values(layout), 1 + len(buffer_names)
+        numel = count_values(layout)
         size = -(-(_NAME_BYTES + 4 * numel + _SPARE_BYTES) // mmap.ALLOCATIONGRANULARITY)
         size *= mmap.ALLOCATIONGRANULARITY
         if os.fstat(fd).st_size < size:
             os.ftruncate(fd, size)
-        self._layout, self._buffer_names = layout, sorted(buffer_names)
+        self._layout = layout
         self._memory = mmap.mmap(fd, size)
         self.contribution = memoryview(self._memory)[_NAME_BYTES:]
-        self.vectors = SharedVectors(fd, size, numel, spare=rows)
+        self.vectors = SharedVectors(fd, size, numel)
 
     def name(self, state: ReplicaState) -> None:
         """From now on ``state`` is the one that is here; its tensors are of `vectors`."""
-        numbers = [self.vectors.number(tensor) for tensor in state.tensors]
+        anchor = self.vectors.number(state.anchor)
+        buffers = {name: self.vectors.number(each) for name, each in state.buffers.items()}
         electorate = state.electorate.to_json()
-        name = json.dumps([state.round, state.swarm_tokens, state.digest, electorate, numbers]).encode()
-        self._memory[:_NAME_BYTES] = name.ljust(_NAME_BYTES, b"\0")
+        named = [state.round, state.swarm_tokens, state.digest, electorate, anchor, buffers]
+        self._memory[:_NAME_BYTES] = json.dumps(named).encode().ljust(_NAME_BYTES, b"\0")
 
     def load(self) -> ReplicaState | None:
         """The state that is here; None if it is not whole: then its memory is left alone."""
         named = self._named()
         if named is None:
             return None
-        round, swarm_tokens, digest, electorate, numbers = named
+        round, swarm_tokens, digest, electorate, anchor, numbers = named
 
-        def state_in(tensors: Iterable[Tensor]) -> ReplicaState:
-            anchor, *buffers = tensors
-            by_name = dict(zip(self._buffer_names, buffers, strict=True))
-            return ReplicaState(round, swarm_tokens, self._layout, anchor, by_name, electorate)
+        def state_in(vector: Callable[[int], Tensor]) -> ReplicaState:
+            buffers = {name: vector(number) for name, number in numbers.items()}
+            return ReplicaState(round, swarm_tokens, self._layout, vector(anchor), buffers, electorate)
 
-        seen = state_in(map(self.vectors.at, numbers))
+        seen = state_in(self.vectors.at)
         if seen.digest != digest:
             return None
-        return state_in(map(self.vectors.keep, numbers)).hashed(seen.blob.index.chunk_sha256)
+        return state_in(self.vectors.keep).hashed(seen.blob.index.chunk_sha256)
 
-    def _named(self) -> tuple[int, int, str, Electorate, list[int]] | None:
+    def _named(self) -> tuple[int, int, str, Electorate, int, dict[str, int]] | None:
         """What the first bytes say; None: nothing, or a process died while it wrote there."""
         try:
             named = json.loads(self._memory[:_NAME_BYTES].rstrip(b"\0"))
-            round, swarm_tokens, digest, electorate, numbers = named
-            return round, swarm_tokens, digest, Electorate.parse(round, electorate), numbers
+            round, swarm_tokens, digest, electorate, *numbers = named
+            return round, swarm_tokens, digest, Electorate.parse(round, electorate), *numbers
         except ValueError:
             return None

@@ -23,7 +23,6 @@ class Joined:
         manifest: canonical bytes.
         tokenizer: tokenizer.json.
         layout: shapes of the parameters.
-        buffer_names: of the outer optimizer.
         state: where the replica state stands.
         beginning: on whose word it is the first one here.
     """
@@ -34,7 +33,6 @@ class Joined:
     manifest: bytes
     tokenizer: bytes = b""
     layout: Layout = ()
-    buffer_names: tuple[str, ...] = ()
     state: StateName | None = None
     beginning: str = ""
 

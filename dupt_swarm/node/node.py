@@ -133,7 +133,7 @@ class Node:
         """The memory shared with the node, which must have joined; the replica state is in it."""
         assert self._membership is not None
         _, joined = self._membership
-        return SharedMemory(self._memory_fd, joined.layout, joined.buffer_names)
+        return SharedMemory(self._memory_fd, joined.layout)
 
     def supervise(self) -> None:
         """From now on replace the process when it fails; `join` first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import sys
 import threading
 
 import numpy as np
@@ -21,16 +22,15 @@ class SharedVectors(VectorPool):
     those whose numbers it is told. What is in a file that was there before is left alone until `reclaim`.
     """
 
-    def __init__(self, fd: int, offset: int, numel: int, spare: int) -> None:
+    def __init__(self, fd: int, offset: int, numel: int) -> None:
         """Use a file from ``offset`` on, a multiple of a page.
 
         Args:
             fd: of the file.
             offset: bytes before the first vector.
             numel: values of each vector.
-            spare: how many vectors keep their memory when nobody refers to them; see `trim`.
         """
-        super().__init__(spare)
+        super().__init__(spare=sys.maxsize)  # until `trim`
         self._fd, self._offset, self._numel = fd, offset, numel
         self._bytes = -(-4 * numel // mmap.PAGESIZE) * mmap.PAGESIZE
         self._parts: dict[int, mmap.mmap] = {}  # by number
@@ -68,10 +68,10 @@ class SharedVectors(VectorPool):
         for number in left:
             self._take_back(self._map(number))
 
-    def trim(self) -> None:
-        """Give the memory of free vectors back, but for the spare ones; it takes a while."""
+    def trim(self, spare: int) -> None:
+        """Give the memory of free vectors back, but for that of ``spare`` ones; it takes a while."""
         with contextlib.suppress(IndexError):  # somebody else took the last one
-            while len(self._free) > self._spare and hasattr(mmap, "MADV_REMOVE"):
+            while len(self._free) > spare and hasattr(mmap, "MADV_REMOVE"):
                 memory = self._free.pop(0)
                 self._parts[self._places[memory.ctypes.data]].madvise(mmap.MADV_REMOVE)
                 self._hollow.append(memory)
@@ -100,6 +100,3 @@ class SharedVectors(VectorPool):
             os.ftruncate(self._fd, self._offset + (number + 1) * self._bytes)
             self._known.add(number)
         return self._map(number)
-
-    def _take_back(self, memory: np.ndarray) -> None:
-        self._free.append(memory)

@@ -124,7 +124,7 @@ async def test_a_node_that_takes_the_place_of_one_that_left_no_whole_state(
         mine, theirs = await make_peers(started)
         await theirs.hold(now)
         handshake = Handshake({theirs.member.peer_id: hello(now.digest)}, manifest)
-        memory = SharedMemory(fd, now.layout, mine.store.buffer_names)
+        memory = SharedMemory(fd, now.layout)
         await get_first_state(mine.store, mine.member, handshake, tmp_path / "gone", memory)
         assert mine.store.name.digest == now.digest
         with pytest.raises(CheckpointError, match="gone"):

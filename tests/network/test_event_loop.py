@@ -107,7 +107,7 @@ async def test_a_life_without_passes_on_the_loop(
         tokenizer=TOKENIZER,
     )
     fd = anonymous_file()
-    memory = SharedMemory(fd, state.layout, tuple(state.buffers))
+    memory = SharedMemory(fd, state.layout)
     leave(memory, state)
     size = put(memory.contribution, contribution, manifest)
     service = NodeService(Host(tmp_path, lambda _: None, lambda: None))

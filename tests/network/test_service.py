@@ -148,12 +148,12 @@ async def test_the_life_of_a_first_oracle(
         assert joined.tokenizer == TOKENIZER
         await one.call(Publish(RecordUpdate(state="training"), now=True))
         assert joined.host_maddrs != LOOPBACK  # the port that was free
-        memory = SharedMemory(one.fd, joined.layout, joined.buffer_names)
+        memory = SharedMemory(one.fd, joined.layout)
         assert torch.equal(memory.vectors.at(joined.state.place), state.anchor)
         size = put(memory.contribution, torch.full_like(state.anchor, 0.5), manifest)
         result = await one.call(EndRound(joined.state, size, 64))
         assert (result.reason, result.tokens, result.mates) == (None, 64, ())
-        after = SharedMemory(one.fd, joined.layout, joined.buffer_names).load()
+        after = SharedMemory(one.fd, joined.layout).load()
         assert after is not None
         assert result.state == StateName(1, 64, after.digest)
         late = await one.call(EndRound(joined.state, size, 64))
@@ -202,7 +202,7 @@ async def test_a_new_process_goes_on(
     caplog.set_level("INFO", "dupt_swarm")
     async with parent("a") as one:
         later = replace(state, round=7, swarm_tokens=70)
-        leave(SharedMemory(one.fd, state.layout, tuple(state.buffers)), later)
+        leave(SharedMemory(one.fd, state.layout), later)
         before = replace(first_peer, checkpoint=None, initial_peers=(NOBODY,))
         joined = await one.join(before, Predecessor(state.layout, "fell silent"))
         assert joined.state == StateName(7, 70, later.digest)

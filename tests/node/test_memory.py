@@ -24,7 +24,6 @@ def fd():
 
 
 LAYOUT = ((2, 2), (1,))
-NAMES = ("momentum",)
 
 
 def state_of(fill: float) -> ReplicaState:
@@ -41,7 +40,7 @@ def seen(memory: SharedMemory, state: ReplicaState, by: SharedMemory) -> torch.T
 
 def test_both_sides_see_both(fd) -> None:
     """What one side writes is what the other reads, in both directions, without overlapping."""
-    trainer, node = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
+    trainer, node = SharedMemory(fd, LAYOUT), SharedMemory(fd, LAYOUT)
     trainer.contribution[:20] = b"x" * 20
     state = leave(node, state_of(2.0))
     assert node.contribution[:21] == b"x" * 20 + b"\0"
@@ -50,7 +49,7 @@ def test_both_sides_see_both(fd) -> None:
 
 def test_memory_begins_empty(fd) -> None:
     """New memory is zero, holds no state, and grows by what a state needs, in pages."""
-    memory = SharedMemory(fd, LAYOUT, NAMES)
+    memory = SharedMemory(fd, LAYOUT)
     assert not any(memory.contribution)
     assert memory.load() is None
     before = os.fstat(fd).st_size
@@ -61,21 +60,20 @@ def test_memory_begins_empty(fd) -> None:
 def test_another_process_finds_the_state(fd) -> None:
     """A node that is started again reads the state that the one before left, bit for bit."""
     code = (
-        "import sys; from test_memory import *\n"
-        "leave(SharedMemory(int(sys.argv[1]), LAYOUT, NAMES), state_of(0.1))"
+        "import sys; from test_memory import *\nleave(SharedMemory(int(sys.argv[1]), LAYOUT), state_of(0.1))"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path}
     done = run_python("-c", code, str(fd), seconds=60, pass_fds=(fd,), env=environment)
     assert done.returncode == 0, done.stderr
-    found = SharedMemory(fd, LAYOUT, NAMES).load()
+    found = SharedMemory(fd, LAYOUT).load()
     assert found is not None
     assert (found.round, found.swarm_tokens, found.digest) == (3, 1000, state_of(0.1).digest)
 
 
 def test_a_state_elsewhere_is_not_named(fd) -> None:
     """What the other side could not see is refused, and the state before stays."""
-    memory = SharedMemory(fd, LAYOUT, NAMES)
+    memory = SharedMemory(fd, LAYOUT)
     state = leave(memory, state_of(1.0))
     with pytest.raises(KeyError):
         memory.name(state_of(2.0))
@@ -85,7 +83,7 @@ def test_a_state_elsewhere_is_not_named(fd) -> None:
 
 def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
     """Its memory is used again when nobody refers to it any more, and not before."""
-    node, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
+    node, trainer = SharedMemory(fd, LAYOUT), SharedMemory(fd, LAYOUT)
     beginning = os.fstat(fd).st_size  # name and contribution
     first = leave(node, state_of(1.0))
     anchor, size = seen(node, first, by=trainer), os.fstat(fd).st_size
@@ -102,11 +100,11 @@ def test_the_state_before_stays_while_the_next_is_computed(fd) -> None:
 
 def test_a_new_process_leaves_alone_what_the_trainer_may_be_at(fd) -> None:
     """Until it is told that nobody is there any more."""
-    before, trainer = SharedMemory(fd, LAYOUT, NAMES), SharedMemory(fd, LAYOUT, NAMES)
+    before, trainer = SharedMemory(fd, LAYOUT), SharedMemory(fd, LAYOUT)
     states = [leave(before, state_of(1.0))]
     anchor = seen(before, states[0], by=trainer)
     states.append(leave(before, state_of(2.0)))  # of which the trainer does not know yet
-    after = SharedMemory(fd, LAYOUT, NAMES)
+    after = SharedMemory(fd, LAYOUT)
     found = after.load()
     assert found is not None
     assert found.digest == states[1].digest
@@ -122,13 +120,13 @@ def test_a_new_process_leaves_alone_what_the_trainer_may_be_at(fd) -> None:
 def test_memory_beyond_the_spare_is_given_back(fd) -> None:
     """Of states that others fetched for a while, no memory remains."""
     numel = 1 << 20
-    memory = SharedMemory(fd, ((numel,),), ())
+    memory = SharedMemory(fd, ((numel,),))
     held = [memory.vectors.empty(numel).fill_(1.0) for _ in range(4)]
     full = os.fstat(fd).st_blocks
     size = os.fstat(fd).st_size
     held.clear()
     assert os.fstat(fd).st_blocks == full
-    memory.vectors.trim()
+    memory.vectors.trim(1)
     assert os.fstat(fd).st_blocks * 512 <= full * 512 - 3 * 4 * numel
     again = [memory.vectors.empty(numel) for _ in range(4)]
     assert [float(vector.sum()) for vector in again] == [numel, 0.0, 0.0, 0.0]
@@ -137,9 +135,9 @@ def test_memory_beyond_the_spare_is_given_back(fd) -> None:
 
 def test_no_vector_is_lent_twice(fd) -> None:
     """Whatever several threads take at once, and while those of a process before are taken back."""
-    left = SharedMemory(fd, LAYOUT, ())
+    left = SharedMemory(fd, LAYOUT)
     held = [left.vectors.empty(5) for _ in range(20)]
-    memory, taken = SharedMemory(fd, LAYOUT, ()), []
+    memory, taken = SharedMemory(fd, LAYOUT), []
 
     def take() -> None:
         for _ in range(50):
@@ -162,7 +160,7 @@ def test_no_vector_is_lent_twice(fd) -> None:
 
 def test_half_a_name_is_none(fd) -> None:
     """A node that dies while it names a state leaves nothing that could be taken for one."""
-    memory = SharedMemory(fd, LAYOUT, NAMES)
+    memory = SharedMemory(fd, LAYOUT)
     leave(memory, state_of(1.0))
     os.pwrite(fd, bytes(2000), 40)
     assert memory.load() is None
@@ -170,12 +168,12 @@ def test_half_a_name_is_none(fd) -> None:
 
 def test_a_damaged_state_is_none(fd) -> None:
     """A state whose numbers do not have its digest is not gone on with, nor is it written over."""
-    trainer = SharedMemory(fd, LAYOUT, NAMES)
-    node = SharedMemory(fd, LAYOUT, NAMES)
+    trainer = SharedMemory(fd, LAYOUT)
+    node = SharedMemory(fd, LAYOUT)
     state = leave(node, state_of(1.0))
     anchor = seen(node, state, by=trainer)
     anchor[0] = 3.0
-    memory = SharedMemory(fd, LAYOUT, NAMES)
+    memory = SharedMemory(fd, LAYOUT)
     assert memory.load() is None
     another = memory.vectors.empty(5).fill_(7.0)
     assert anchor.tolist() == [3.0, 1.0, 1.0, 1.0, 1.0] == state.anchor.tolist()
@@ -184,9 +182,9 @@ def test_a_damaged_state_is_none(fd) -> None:
 
 def test_memory_outlives_its_owner_object(fd) -> None:
     """A vector stays usable when the object that made it is gone."""
-    contribution = SharedMemory(fd, LAYOUT, NAMES).contribution
+    contribution = SharedMemory(fd, LAYOUT).contribution
     contribution[:3] = b"abc"
-    assert bytes(SharedMemory(fd, LAYOUT, NAMES).contribution[:3]) == b"abc"
+    assert bytes(SharedMemory(fd, LAYOUT).contribution[:3]) == b"abc"
 
 
 def test_it_has_no_name(fd, tmp_path, monkeypatch) -> None:
@@ -197,7 +195,7 @@ def test_it_has_no_name(fd, tmp_path, monkeypatch) -> None:
     before = set(shm.iterdir()) if shm.exists() else set()
     elsewhere = anonymous_file()  # as on systems without memfd
     for each in (fd, elsewhere):
-        leave(SharedMemory(each, LAYOUT, NAMES), state_of(1.0))
+        leave(SharedMemory(each, LAYOUT), state_of(1.0))
         assert os.fstat(each).st_nlink == 0
     os.close(elsewhere)
     assert list(tmp_path.iterdir()) == []

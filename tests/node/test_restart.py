@@ -23,9 +23,7 @@ from dupt_swarm.node.record import RecordUpdate
 from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
-JOINED = Joined(
-    "me", (), ("/ip4/127.0.0.1/tcp/4001",), b"manifest", b"{}", Layout(()), (), StateName(0, 0, "")
-)
+JOINED = Joined("me", (), ("/ip4/127.0.0.1/tcp/4001",), b"manifest", b"{}", Layout(()), StateName(0, 0, ""))
 OTHER_PORT = "/ip4/127.0.0.1/tcp/4002"
 
 

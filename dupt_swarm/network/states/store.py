@@ -70,11 +70,6 @@ class StateStore:
         return name_of(self.current)
 
     @property
-    def buffer_names(self) -> tuple[str, ...]:
-        """Names of the outer optimizer's buffers."""
-        return tuple(self._outer.buffer_names)
-
-    @property
     def blobs(self) -> list[Blob]:
         """What others may fetch: this state, and the last one for downloads that have just begun."""
         return [state.blob for state in (self._state, self._previous) if state is not None]

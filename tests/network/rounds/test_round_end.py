@@ -95,7 +95,7 @@ class Node:
         buffers = {"velocity": torch.zeros(NUMEL)}
         first = ReplicaState(3, 300, ((NUMEL,),), torch.ones(NUMEL), buffers, electorate=electorate)
         self._fd = anonymous_file()
-        self._memory = SharedMemory(self._fd, first.layout, self.store.buffer_names)
+        self._memory = SharedMemory(self._fd, first.layout)
         self.store.replace(first)
         self.history = History(first, Words(manifest.swarm_id), station.folder / "chain")
         self.deciding = Deciding(decider.context, lambda before: self.begin(before), self.history.from_state)
