@@ -20,7 +20,7 @@ from tests.support.vectors import encode_parts
 
 def print_costs(values: int, members: int, turns: int, codec: str) -> None:
     """Print the median ratios for ``members`` contributions of so many values."""
-    form = Form(CONTRIBUTION, codec, build_codec(codec, Encoding()), values)
+    form = Form(CONTRIBUTION, build_codec(codec, Encoding()), values)
     blobs = [
         form.build(Claim(0, "0" * 64, 1, str(place)), encode_parts(form.codec, _draw(values, place)))
         for place in range(members)

@@ -27,8 +27,8 @@ from _runs import Run, append, file_option
 from torch import Tensor
 
 from dupt_swarm.manifest import Encoding
-from dupt_swarm.replica.codec import Codec, build_codec, part_sizes, part_slices
-from dupt_swarm.replica.codec.codec import CODECS
+from dupt_swarm.replica.codec import Codec, part_sizes, part_slices
+from dupt_swarm.replica.codec.codec import all_codecs
 from tests.support.vectors import decode_parts, encode_parts
 
 REFERENCE = "scaled_fp16"
@@ -46,7 +46,7 @@ def main(values: int, turns: int, kept: int, file: Path | None) -> None:
     torch.set_num_threads(1)
     vector = torch.randn(values, generator=torch.Generator().manual_seed(1)) * 1e-3
     encoding = Encoding(kept=kept)
-    codecs = {name: build_codec(name, encoding) for name in CODECS}
+    codecs = all_codecs(encoding)
     encoded = {name: encode_parts(codec, vector) for name, codec in codecs.items()}
     target, source = torch.empty_like(vector), torch.split(vector, part_sizes(values))
     arms: dict[str, Callable[[], object]] = {"copy": lambda: target.copy_(vector)}

@@ -40,13 +40,11 @@ class Form:
 
     Attributes:
         kind: `CONTRIBUTION` or `AVERAGE`.
-        codec_name: as the manifest has it.
-        codec: what it names.
+        codec: by which they are encoded.
         numel: values of the model.
     """
 
     kind: str
-    codec_name: str
     codec: Codec
     numel: int
 
@@ -69,7 +67,7 @@ class Form:
             raise ValueError("the blob is not what its digest was given for")
 
     def _header(self, claim: Claim) -> dict[str, Any]:
-        mine = {"kind": self.kind, "codec": self.codec_name, "numel": self.numel}
+        mine = {"kind": self.kind, "codec": self.codec.name, "numel": self.numel}
         return mine | asdict(claim)
 
     def parts(self, blob: Blob) -> Iterator[Tensor]:

@@ -56,13 +56,13 @@ class Counted:
 def contribution_form(manifest: Manifest, numel: int) -> Form:
     """The form of this swarm's contributions."""
     encoding = manifest.encoding
-    return Form(CONTRIBUTION, encoding.contribution, build_codec(encoding.contribution, encoding), numel)
+    return Form(CONTRIBUTION, build_codec(encoding.contribution, encoding), numel)
 
 
 def average_form(manifest: Manifest, numel: int) -> Form:
     """The form of this swarm's averages, where they are kept."""
     encoding = manifest.encoding
-    return Form(AVERAGE, encoding.average, build_codec(encoding.average, encoding), numel)
+    return Form(AVERAGE, build_codec(encoding.average, encoding), numel)
 
 
 def average_of_shared(

@@ -191,7 +191,7 @@ def test_a_round_computed_again_has_the_same_digest(make_manifest, state, values
 
 def test_bytes_that_no_codec_wrote() -> None:
     """Bytes of the right length that the codec refuses are a contribution of another shape."""
-    form = Form(CONTRIBUTION, "scaled_fp16", ScaledFP16(), 10)
+    form = Form(CONTRIBUTION, ScaledFP16(), 10)
     blob = form.build(Claim(0, "0" * 64, 1), b"\x7f" * encoded_size(form.codec, 10))
     assert measure(blob, form).reason == "shape"
 
@@ -270,6 +270,6 @@ def test_what_does_not_belong_together_is_refused(manifest, state, values) -> No
         claimed = replace(link, choice=Choice((wrong, *rest)))
         with pytest.raises(ValueError, match="not what its digest was given for"):
             replay(manifest, state, claimed, held(blobs))
-    short = Form(CONTRIBUTION, "fp32", FP32(), 10)
+    short = Form(CONTRIBUTION, FP32(), 10)
     with pytest.raises(ValueError, match="not what its digest was given for"):
         form.check(short.build(Claim(3, state.digest, 3), bytes(40)).index, Claim(3, state.digest, 3))

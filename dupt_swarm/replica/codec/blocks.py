@@ -25,7 +25,7 @@ class Blocks:
     """Blocks of ``size`` values, each with a scale and ``bits`` bits per value; the last is filled up.
 
     Attributes:
-        name: of the codec, for messages.
+        name: of the codec.
         size: values of a block.
         bits: of the code of a value; ``size`` × ``bits`` is a multiple of 8.
     """

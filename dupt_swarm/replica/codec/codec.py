@@ -5,7 +5,6 @@ A vector is encoded part by part, so that parts can travel, be averaged and be c
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -26,6 +25,10 @@ PART_VALUES = CHUNK_BYTES // 4  # fp32: one part of a vector is one chunk of the
 class Codec(Protocol):
     """Turns flat fp32 tensors into bytes and back."""
 
+    @property
+    def name(self) -> str:
+        """As the manifest has it."""
+
     def encode(self, values: Tensor) -> bytes:
         """The bytes of ``values`` (fp32, ``[n]``, finite, on any device); computed where they are."""
 
@@ -40,19 +43,15 @@ class Codec(Protocol):
         """How many bytes any ``numel`` values become."""
 
 
-CODECS: dict[str, Callable[[Encoding], Codec]] = {
-    "fp32": lambda _: FP32(),
-    "scaled_fp16": lambda _: ScaledFP16(),
-    "int8": lambda _: Int8(),
-    "int4": lambda _: Int4(),
-    "two_bit": lambda _: TwoBit(),
-    "top_k": lambda encoding: TopK(encoding.kept),
-}
+def all_codecs(encoding: Encoding) -> dict[str, Codec]:
+    """All that there are, by name, as ``encoding`` has them."""
+    every: list[Codec] = [FP32(), ScaledFP16(), Int8(), Int4(), TwoBit(), TopK(encoding.kept)]
+    return {codec.name: codec for codec in every}
 
 
 def build_codec(name: str, encoding: Encoding) -> Codec:
     """The codec called ``name``, as ``encoding`` has it: its `contribution` or its `average`."""
-    return CODECS[name](encoding)
+    return all_codecs(encoding)[name]
 
 
 def part_sizes(numel: int) -> list[int]:

@@ -9,6 +9,8 @@ from torch import Tensor
 class FP32:
     """A `Codec`: little-endian IEEE 754 single precision: 4 bytes per value, exact."""
 
+    name = "fp32"
+
     def encode(self, values: Tensor) -> bytes:
         return values.cpu().numpy().astype("<f4", copy=False).tobytes()
 

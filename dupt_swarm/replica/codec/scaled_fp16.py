@@ -23,6 +23,8 @@ _SHIFTS = (-113, 100)
 class ScaledFP16:
     """A `Codec`: a 2-byte exponent, then little-endian fp16 values: 2 bytes per value."""
 
+    name = "scaled_fp16"
+
     def encode(self, values: Tensor) -> bytes:
         largest = max(abs(float(each)) for each in torch.aminmax(values)) if values.numel() else 0.0
         mantissa, exponent = torch.frexp(torch.tensor(largest))

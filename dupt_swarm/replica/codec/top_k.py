@@ -25,6 +25,8 @@ class TopK:
     The bytes are the two scales of each block, all places, two in three bytes, and all codes, four in one.
     """
 
+    name = "top_k"
+
     def __init__(self, kept: int) -> None:
         """``kept``: how many values of each 4,096; all, where a last block has no more."""
         self._kept = kept
