@@ -1,6 +1,7 @@
 """What all tests share: what they must not leave behind, and what they must not be silent about."""
 
 import asyncio
+import errno
 import gc
 import hashlib
 import inspect
@@ -100,6 +101,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
     asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), ASYNC_SECONDS))
     return True
+
+
+@pytest.fixture
+def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file system has locks, as some network drives."""
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", fail)
 
 
 @pytest.fixture(autouse=True, scope="module")

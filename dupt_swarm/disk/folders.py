@@ -26,19 +26,18 @@ was asked for. In each there is
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import platformdirs
 
 from dupt_swarm.disk.files import sync_files, sync_folder, write_atomically, write_secret
 from dupt_swarm.disk.home import expanded
 from dupt_swarm.disk.limit import LOGS, DiskLimit, folder_bytes, format_bytes
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.disk.offered import OfferedFolder, free_bytes
 from dupt_swarm.errors import CheckpointError, CorpusError, UsageError
 from dupt_swarm.settings import Role
@@ -87,7 +86,7 @@ class SwarmFolder:
         """Make the folder if need be, and lock it.
 
         Raises:
-            UsageError: another peer uses it, or it cannot be written.
+            UsageError: another peer uses it, or it cannot be written or locked.
         """
         self.path = folder_of(state_dir, swarm_id, role)
         self.identity, self.chain = self.path / "identity", self.path / CHAIN_FILE
@@ -97,19 +96,19 @@ class SwarmFolder:
         try:
             # Its tokens are the owner's corpus.
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock: IO[str] = (self.path / LOCK).open("a")
+            self._lock = (self.path / LOCK).open("a")
         except OSError as error:
             raise UsageError(
                 f"{self.path}: cannot be written ({error.strerror}); choose another folder for the state",
                 setting="state_dir",
             ) from error
-        if not _try_lock(self._lock):
+        locked = lock_file(self._lock)
+        if not locked:
             self._lock.close()
-            raise UsageError(
-                f"{self.path}: another {role} of this swarm uses this folder; "
-                f"give this one a folder of its own for its state",
-                setting="state_dir",
-            )
+            why = f"another {role} of this swarm uses this folder; give this one a folder of its own"
+            if locked is None:
+                why = "its file system has no locks; choose a folder on another disk"
+            raise UsageError(f"{self.path}: {why} for its state", setting="state_dir")
         self._lock.truncate(0)
         self._lock.write(f"{role}\n")
         self._lock.flush()
@@ -271,17 +270,9 @@ def is_in_use(folder: Path) -> bool:
     """Whether a peer has this swarm folder now."""
     try:
         with (folder / LOCK).open("a") as lock:
-            return not _try_lock(lock)
+            return lock_file(lock) is False
     except FileNotFoundError:
         return False
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def limited(folder: SwarmFolder, progress: Callable[[int, int], None] | None) -> Callable[[int, int], None]:

@@ -9,7 +9,6 @@ the end of a long one. Text, cache and held-out part are private; nothing of the
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import shutil
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from dupt_swarm.disk.home import expanded
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import CorpusError
 from dupt_swarm.learning.documents import Source
 from dupt_swarm.learning.left_out import LeftOut, TextFiles, problem_with
@@ -236,10 +236,10 @@ def _replace(cache: Path, build: Callable[[Path], None]) -> None:
 
 @contextmanager
 def _locked(cache: Path) -> Iterator[None]:
-    """Keep other processes from ``cache``; the system lifts the lock of a process that dies."""
+    """Keep other processes from ``cache``."""
     cache.parent.mkdir(parents=True, exist_ok=True)
     with cache.with_name(f"{cache.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock_file(lock, wait=True)
         yield
 
 

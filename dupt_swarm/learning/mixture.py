@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import re
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from dupt_swarm.disk.home import expanded
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import CorpusError, UsageError
 from dupt_swarm.learning.corpus import Corpus, Progress
 from dupt_swarm.learning.documents import Source
@@ -183,6 +182,6 @@ def _remove_unfinished(folder: Path) -> None:
     """Remove what was being written when a process was killed; one that still writes holds its lock."""
     for path in folder.glob("*.building"):
         if UNFINISHED.fullmatch(path.name):
-            with path.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path, ignore_errors=True)
+            with path.with_suffix(".lock").open("w") as lock:
+                if lock_file(lock):
+                    shutil.rmtree(path, ignore_errors=True)

@@ -10,7 +10,6 @@ A folder appears when it is whole, and `latest` points at one that is, whenever 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.evaluator import Measurement
 from dupt_swarm.learning.export.gguf import FILE
@@ -109,7 +109,7 @@ class Publisher:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others from what is unfinished; the system lifts the lock of a process that dies.
+        """Keep others from what is unfinished.
 
         Raises:
             UsageError: another evaluator publishes there just now.
@@ -118,15 +118,11 @@ class Publisher:
         with contextlib.ExitStack() as stack:
             fd = os.open(self.folder, os.O_RDONLY)
             stack.callback(os.close, fd)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if lock_file(fd) is False:
                 raise UsageError(
                     f"{self.folder}: another evaluator is publishing there; choose another folder",
                     setting="publish",
-                ) from error
-            except OSError:
-                pass  # not every file system locks folders
+                )
             yield
 
     def _publish(self, swarm: Swarm, found: Measurement) -> Path | None:

@@ -6,7 +6,6 @@ Its folder of sockets is removed with it, or else by the next one.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
@@ -23,6 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import NodeError
 from dupt_swarm.node.commands import Close, Command
 
@@ -184,7 +184,7 @@ class RunFolder:
         self.path = Path(self._folder.name)
         unlocked = self.path / f".{LOCK}"
         self._lock = unlocked.open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock_file(self._lock)
         unlocked.rename(self.path / LOCK)  # from now on others see it, and that it is locked
 
     def remove(self) -> None:
@@ -196,12 +196,12 @@ class RunFolder:
 def _sweep(folder: Path) -> None:
     """Remove what nobody has locked; in this folder, anybody may put anything under any name."""
     for lock in folder.glob(f"{FOLDER_PREFIX}*/{LOCK}"):
-        with contextlib.suppress(OSError):  # gone by now, or locked
+        with contextlib.suppress(OSError):  # gone by now
             if not _is_ours(lock.parent, stat.S_ISDIR) or not _is_ours(lock, stat.S_ISREG):
                 continue
             with lock.open() as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
+                if lock_file(file):
+                    shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 def _is_ours(path: Path, is_kind: Callable[[int], bool]) -> bool:

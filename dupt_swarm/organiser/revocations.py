@@ -6,7 +6,6 @@ nor a second machine of the organiser's takes anything back.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from dupt_swarm.disk.files import write_atomically
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import FileError
 from dupt_swarm.organiser.invitation import ID_BYTES
 from dupt_swarm.organiser.signed import SIGNATURE_BYTES, read, sign
@@ -116,7 +116,7 @@ def add(path: Path, revocations: Revocations, organiser: bytes, swarm_id: str) -
     except OSError as error:
         raise FileError(f"{path}: cannot be written ({error.strerror}); choose another folder") from error
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # until it is closed
+        lock_file(folder, wait=True)
         before = load(path, organiser, swarm_id, revocations)
         after = before | dict(revocations)
         if len(after) > IDS_MAX:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dupt_swarm.disk.folders import CHECKPOINTS_KEPT, SwarmFolder, kept_invitation
+from dupt_swarm.disk.folders import CHECKPOINTS_KEPT, SwarmFolder, is_in_use, kept_invitation
 from dupt_swarm.errors import CheckpointError, UsageError
 
 
@@ -42,6 +42,15 @@ def test_second_peer_is_refused(tmp_path, folder) -> None:
     other.close()
     folder.close()
     SwarmFolder(tmp_path, "s-0123456789ab").close()
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_disk_without_locks_is_refused(tmp_path) -> None:
+    """Two peers with one identity would ruin each other's; no peer is taken to be there."""
+    with pytest.raises(UsageError, match="no locks; choose a folder on another disk for its state") as caught:
+        SwarmFolder(tmp_path, "s-0123456789ab")
+    assert caught.value.settings == ("state_dir",)
+    assert not is_in_use(tmp_path / "s-0123456789ab")
 
 
 @pytest.mark.usefixtures("folder")

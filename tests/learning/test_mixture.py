@@ -92,6 +92,15 @@ def test_unfinished_tokens_are_removed(a: Path, tmp_path: Path) -> None:
     assert not dead.exists() and alive.exists()
 
 
+@pytest.mark.usefixtures("without_locks")
+def test_unfinished_tokens_stay_where_nobody_can_tell(a: Path, tmp_path: Path) -> None:
+    """Without locks, another process may be writing them; ours are written all the same."""
+    unfinished = tmp_path / "tokens" / f"{16 * '0'}.building"
+    unfinished.mkdir(parents=True)
+    assert prepare(tmp_path, a)[1] > 0
+    assert unfinished.exists()
+
+
 def test_only_tokens_are_removed(a: Path, tmp_path: Path) -> None:
     """What else lies in that folder stays."""
     work = [tmp_path / "tokens" / "thesis.txt", tmp_path / "tokens" / "thesis.building" / "one.txt"]

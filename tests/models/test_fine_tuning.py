@@ -143,6 +143,12 @@ def test_two_at_once(tmp_path: Path, base: SavedModel, task: LabelledTask) -> No
     assert found
 
 
+@pytest.mark.usefixtures("without_locks")
+def test_a_disk_without_locks_stops_nobody(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
+    """Whoever has only that learns there, and keeps others out by other means."""
+    assert Finetuner(base, task, tmp_path / "out", SETTINGS, "cpu").run()
+
+
 def test_one_that_another_process_has_finished(tmp_path: Path, base: SavedModel, task: LabelledTask) -> None:
     """Started before that, and at it only afterwards: it is done, and not to be learnt again for nothing."""
     second = Finetuner(base, task, tmp_path / "out", SETTINGS, "cpu")

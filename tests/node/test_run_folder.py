@@ -79,3 +79,13 @@ def test_what_others_put_there_neither_hangs_nor_is_removed(temporary, monkeypat
     RunFolder().remove()
     assert {path.name for path in temporary.iterdir()} == {"elsewhere", "dupt-link", "dupt-fifo", theirs.name}
     assert (temporary / "elsewhere" / "lock").exists()
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_where_there_are_no_locks_nothing_is_swept(temporary) -> None:
+    """A node starts there too, and leaves alone what another may use."""
+    one = RunFolder()
+    other = RunFolder()
+    assert {path.name for path in temporary.iterdir()} == {one.path.name, other.path.name}
+    one.remove()
+    other.remove()

@@ -107,3 +107,10 @@ def test_a_peer_that_adds_at_the_same_time_loses_nothing(tmp_path: Path) -> None
     for thread in threads:
         thread.join()
     assert sorted(load(path, PUBLIC, "swarm")) == ids
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_disk_without_locks_stops_nobody(tmp_path: Path) -> None:
+    """The organiser revokes there too."""
+    one = revoke([ONE], KEY, "swarm")
+    assert add(tmp_path / "revoked", one, PUBLIC, "swarm") == load(tmp_path / "revoked", PUBLIC, "swarm")

@@ -281,6 +281,13 @@ def test_where_another_swarm_publishes(tmp_path: Path) -> None:
     publisher.check("other-0123456789ab")
 
 
+@pytest.mark.usefixtures("without_locks")
+def test_a_disk_without_locks_stops_no_publisher(tmp_path: Path) -> None:
+    """Folders on network drives cannot always be locked."""
+    with Publisher(tmp_path / "out")._alone():
+        assert (tmp_path / "out").is_dir()
+
+
 def test_two_publish_to_one_folder_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one's model appears; the second does not take what is unfinished away, and is told why."""
     first, second = Publisher(tmp_path / "out"), Publisher(tmp_path / "out")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import FileError, UsageError
 from dupt_swarm.learning.safe_state import read_tree, write_tree
 
@@ -41,12 +41,10 @@ class Progress:
                 f"{self.folder}: cannot be written ({error.strerror}); choose another folder"
             ) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if lock_file(lock) is False:
                 raise UsageError(
                     f"{self.folder}: another process is writing there; choose another folder for this one"
-                ) from error
+                )
             yield
 
     def load(self) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 from contextlib import AsyncExitStack, ExitStack
@@ -15,6 +14,7 @@ from hivemind.proto import crypto_pb2
 
 from dupt_swarm.disk.files import create_secret
 from dupt_swarm.disk.folders import default_state_dir
+from dupt_swarm.disk.locks import lock_file
 from dupt_swarm.errors import UsageError
 from dupt_swarm.replica.signed import public_of
 from dupt_swarm.settings import NodeSettings
@@ -67,14 +67,13 @@ def with_identity(settings: NodeSettings, run_dir: Path, stack: AsyncExitStack |
 
 
 def _kept_identity(folder: Path, stack: AsyncExitStack | ExitStack) -> Path | None:
-    """That of this machine; None while another process has it: each would hear what is meant for both."""
+    """That of this machine; None if another process may have it: each would hear what is meant for both."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = stack.enter_context((folder / "lock").open("a"))
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # that, or nothing can be kept here
+    except OSError:  # nothing can be kept here
         return None
-    return folder / "identity"
+    return folder / "identity" if lock_file(lock) else None
 
 
 NAME_BYTES = 8

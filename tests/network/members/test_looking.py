@@ -43,6 +43,14 @@ def test_two_at_once_are_two_peers(tmp_path: Path) -> None:
         assert identity_of(INVITED, tmp_path / "a", one) != identity_of(INVITED, tmp_path / "b", two)
 
 
+@pytest.mark.usefixtures("without_locks")
+def test_where_nobody_can_tell_each_look_is_another_peer(tmp_path: Path) -> None:
+    """Two might look at once: without locks none has the identity that is kept."""
+    with ExitStack() as stack:
+        seen = {identity_of(INVITED, tmp_path / name, stack) for name in ("a", "b")}
+    assert len(seen) == 2
+
+
 def test_nobody_is_known_again_in_an_open_swarm(tmp_path: Path, platform: Path) -> None:
     """Whoever looks without an invitation is a new peer each time, and nothing is kept."""
     with ExitStack() as stack:
