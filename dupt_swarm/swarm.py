@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +40,6 @@ from dupt_swarm.settings import NodeSettings
 INITIAL_FILE = "initial.safetensors"  # beside a manifest with an `initial_digest`: the state of round 0
 FIRST_PEER_SECONDS = 60.0  # for so long after its last record is it thought to be there still
 ANSWER_SECONDS = 30.0  # beyond what the manifest allows the end of a round
-READING_SECONDS = 2.0  # for what has come while this process was suspended
 
 
 class Swarm:
@@ -50,8 +49,8 @@ class Swarm:
         manifest: what all peers of the swarm share.
         tokenizer: the bytes of its tokenizer.json.
         folder: where this peer keeps its state.
-        state: the replica state whose parameters are in `anchor`, as far as this process knows; `adopt`
-            and a round that ends well change it.
+        state: the replica state whose parameters are in `anchor`: `adopt` changes it, and whoever has called
+            `average` sets it to that of the result.
     """
 
     def __init__(self, node: Node, folder: SwarmFolder, joined: Joined) -> None:
@@ -251,15 +250,20 @@ class Swarm:
         """Whether this peer should accept the candidate with this digest."""
         self._node.judge(digest, accepted=accepted)
 
-    def average(self, size: int, tokens: int, *, judged: bool = False) -> Averaging:
+    def average(self, size: int, tokens: int, *, judged: bool = False) -> Future[RoundResult]:
         """End the round that began with `state`, with what is in `contribution`.
 
         Args:
             size: bytes of it; 0: it was not finite, and the round fails for this oracle.
             tokens: what it stands for.
             judged: whether a `candidate` will be judged; if it takes too long, it is accepted.
+
+        Returns:
+            How it went, when it has ended; a node that dies or does not answer is a round that failed. If
+            there is a state, set `state` to it: until then `anchor` stays as it is.
         """
-        return Averaging(self, self._node, EndRound(self.state, size, tokens, judged))
+        seconds = self.manifest.rounds.ending_seconds + ANSWER_SECONDS
+        return self._node.average(EndRound(self.state, size, tokens, judged), seconds)
 
     def cancel_average(self) -> None:
         """Give up the round that is being ended, if there is one; does not wait; from any thread."""
@@ -338,37 +342,3 @@ def _save_first(folder: SwarmFolder, manifest: Manifest, parameters: Iterable[Te
     with folder.new_checkpoint() as path:
         save_state(first, path / REPLICA_FILE)
     return folder.checkpoint
-
-
-class Averaging:
-    """The end of a round, under way in the node."""
-
-    def __init__(self, swarm: Swarm, node: Node, order: EndRound) -> None:
-        """Use `Swarm.average`."""
-        self._swarm, self._node, self._tokens = swarm, node, order.tokens
-        self._deadline = time.monotonic() + swarm.manifest.rounds.ending_seconds + ANSWER_SECONDS
-        self._future: Future[RoundResult] = node.average(order)
-
-    def wait(self) -> None:
-        """Wait until `result` need not wait; in any thread."""
-        wait((self._future,), self._seconds_left)
-
-    def result(self) -> RoundResult:
-        """Wait for how it went; a new state is then the swarm's `state`.
-
-        A node that died is a round that failed, and so is one that does not answer, which is replaced.
-        """
-        try:
-            result = self._future.result(max(READING_SECONDS, self._seconds_left))
-        except NodeError:
-            result = self._node.lost_round(self._tokens)
-        except TimeoutError:
-            self._node.replace_process("average")
-            result = self._node.lost_round(self._tokens)
-        if result.state is not None:
-            self._swarm.state = result.state
-        return result
-
-    @property
-    def _seconds_left(self) -> float:
-        return max(0.0, self._deadline - time.monotonic())

@@ -1,9 +1,7 @@
 """What `Swarm` concludes from what its node tells; the node is a stand-in, as only its view matters."""
 
 import time
-from concurrent.futures import Future
 from pathlib import Path
-from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +9,11 @@ import pytest
 
 from dupt_swarm import swarm as swarm_module
 from dupt_swarm.disk.folders import SwarmFolder, is_in_use
-from dupt_swarm.node.commands import EndRound
 from dupt_swarm.node.heard import Hearing
-from dupt_swarm.node.messages import RoundResult, StateName
+from dupt_swarm.node.messages import StateName
 from dupt_swarm.node.record import PeerRecord
 from dupt_swarm.node.view import Peer, View
-from dupt_swarm.swarm import Averaging, Swarm
+from dupt_swarm.swarm import Swarm
 
 
 @pytest.fixture
@@ -85,16 +82,3 @@ def test_a_node_that_cannot_be_closed_keeps_no_folder(leaving, tmp_path: Path) -
     with pytest.raises(OSError, match="no"):
         leaving.close()
     assert not is_in_use(leaving.folder.path)
-
-
-def test_an_answer_that_came_while_this_process_was_suspended() -> None:
-    """The time is over, and the answer still to be read: the round has ended, and its node is well."""
-    answer, replaced = Future[RoundResult](), list[str]()
-    node: Any = SimpleNamespace(average=lambda _: answer, replace_process=replaced.append)
-    rounds = SimpleNamespace(ending_seconds=-swarm_module.ANSWER_SECONDS)
-    swarm: Any = SimpleNamespace(manifest=SimpleNamespace(rounds=rounds), state=None)
-    averaging = Averaging(swarm, node, EndRound(StateName(0, 0, ""), 10, 64))
-    averaging.wait()
-    ended = RoundResult(StateName(1, 64, "a" * 64), None, 64, (), 1.0)
-    Timer(0.1, answer.set_result, [ended]).start()
-    assert (averaging.result(), swarm.state, replaced) == (ended, ended.state, [])

@@ -79,6 +79,8 @@ class Node:
         self._remembering = threading.Lock()  # what the next process is told, too: the two above
         self._log: Path | None = None
         self._membership: tuple[NodeSettings, Joined] | None = None
+        self._checks = 0  # by the supervisor, until now
+        self._round: tuple[Future[RoundResult], float] | None = None  # and after how many checks it is late
         self._closing = threading.Event()
         self._supervisor: threading.Thread | None = None
         self._memory_fd = anonymous_file()
@@ -153,19 +155,30 @@ class Node:
             self._wanted = wanted
         self._link.submit(wanted)
 
-    def average(self, order: EndRound) -> Future[RoundResult]:
-        """End the round with the contribution in the shared memory."""
-        self.hearing.group = self.hearing.candidate = None
-        return self._link.submit(order)
+    def average(self, order: EndRound, seconds: float) -> Future[RoundResult]:
+        """End the round with the contribution in the shared memory; `supervise` first.
 
-    def lost_round(self, tokens: int) -> RoundResult:
-        """What is known of a round in which the process died; the others may have ended it with our part.
-
-        ``tokens`` are those of our part: without a group, the round was ours alone.
+        A process that dies is a round that failed, though the others may have ended it with our part; and so
+        is one that does not answer within ``seconds``, which is replaced. Like silence they are counted in
+        checks: an answer that came while the whole peer was suspended is read before it is late.
         """
-        group = self.hearing.group
-        total, mates = (group.tokens, group.mates) if group else (tokens, ())
-        return RoundResult(None, Failure.NODE_LOST, total, mates, 0.0)
+        self.hearing.group = self.hearing.candidate = None
+        ended: Future[RoundResult] = Future()
+
+        def tell(answer: Future[RoundResult]) -> None:
+            error = answer.exception()
+            if error is None:
+                ended.set_result(answer.result())
+            elif isinstance(error, NodeError):
+                group = self.hearing.group  # without one, the round was ours alone
+                total, mates = (group.tokens, group.mates) if group else (order.tokens, ())
+                ended.set_result(RoundResult(None, Failure.NODE_LOST, total, mates, 0.0))
+            else:
+                ended.set_exception(error)
+
+        self._link.submit(order).add_done_callback(tell)
+        self._round = ended, self._checks + seconds / CHECK_SECONDS
+        return ended
 
     def judge(self, digest: str, *, accepted: bool) -> None:
         """Whether to vote for the candidate with this digest; does not wait."""
@@ -198,9 +211,9 @@ class Node:
         """
         return self.ask(ReadLedger())
 
-    def replace_process(self, reason: str) -> None:
-        """Have the supervisor replace a process that misbehaves."""
-        logger.warning("the node gives no answer (%s)", reason)
+    def replace_process(self, command: str) -> None:
+        """Have the supervisor replace a process that does not answer ``command``."""
+        logger.warning("the node gives no answer (%s)", command)
         self._link.kill()
 
     def close(self) -> None:
@@ -216,6 +229,11 @@ class Node:
     def _watch(self) -> None:
         """Runs in a thread of its own until the node is closed."""
         while not self._closing.wait(CHECK_SECONDS):
+            self._checks += 1
+            if self._round is not None:
+                ended, late = self._round
+                if self._checks > late and not ended.done():
+                    self.replace_process("EndRound")
             reason = self._link.ailment()
             if reason:
                 self.restarts[reason] += 1

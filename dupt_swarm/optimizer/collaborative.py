@@ -29,7 +29,7 @@ from dupt_swarm.optimizer.feedback import ErrorFeedback
 from dupt_swarm.replica.codec import build_codec
 from dupt_swarm.replica.storage import load_anchor
 from dupt_swarm.speed import Speed
-from dupt_swarm.swarm import Averaging, Swarm
+from dupt_swarm.swarm import Swarm
 
 PUBLISH_SECONDS = 1.0
 LOOK_SECONDS = 0.05
@@ -99,6 +99,7 @@ class CollaborativeOptimizer(optim.Optimizer):
         encoding = swarm.manifest.encoding
         self._feedback = ErrorFeedback(build_codec(encoding.contribution, encoding), encoding.feedback)
         self._ending = Ending(swarm, self._strategy, self._feedback, judged=judge is not None)
+        self._result: Future[RoundResult] | None = None  # of the round that is being ended
         self._device = own[0].device
         self._speed, self._costs = Speed(), RoundCosts(self._device)
         self.last_round: RoundResult | None = None
@@ -213,10 +214,14 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def settle(self) -> None:
         """Wait until no round is being ended, so that the state may be saved."""
-        if not self._ending.under_way:
+        if self._result is None:
             return
         with self._costs.waiting():
-            self.last_round = result = self._ending.result(meanwhile=self._judge_candidate)
+            while not wait((self._result,), LOOK_SECONDS).done:
+                self._judge_candidate()
+        ended, self._result = self._result, None
+        self.last_round = result = ended.result()
+        self._swarm.state = result.state or self._swarm.state
         self._apply(self._contribution.end(result, time.monotonic(), self._due.seconds))
         if result.state is not None:
             self.rounds_done += 1
@@ -230,7 +235,7 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """What is needed, beside the replica state, to go on as if never stopped; `settle` first."""
-        assert not self._ending.under_way
+        assert self._result is None
         return {
             "strategy": self._strategy.state_dict(),
             "feedback": self._feedback.state_dict(),
@@ -251,9 +256,9 @@ class CollaborativeOptimizer(optim.Optimizer):
 
     def _attend(self) -> None:
         self._publish()
-        if self._ending.done:
+        if self._result is not None and self._result.done():
             self.settle()
-        elif self._ending.under_way:
+        elif self._result is not None:
             if self._swarm.candidate is not None:
                 with self._costs.holding_up():
                     self._judge_candidate()
@@ -271,7 +276,8 @@ class CollaborativeOptimizer(optim.Optimizer):
         alone = not self._due.companions(self._contribution)
         outcome = self._contribution.send()
         self._apply(outcome)
-        self._ending.begin(self._contribution.sent_tokens, anew=outcome[1] is Order.CONTRIBUTE)
+        anew = outcome[1] is Order.CONTRIBUTE
+        self._result = self._ending.begin(self._contribution.sent_tokens, anew=anew)
         # Alone, the outer step takes no time, and what follows should not depend on the clock.
         if alone or not self._manifest.rounds.overlap:
             self.settle()
@@ -359,44 +365,24 @@ class Ending:
         self._sent_bytes = 0
         # One thread, also within PyTorch: those of the inner steps need the other cores.
         self._beside = ThreadPoolExecutor(1, "round", initializer=torch.set_num_threads, initargs=(1,))
-        self._under_way: Future[Averaging] | None = None
         self._interrupted = threading.Event()
 
-    @property
-    def under_way(self) -> bool:
-        """Whether a round is being ended."""
-        return self._under_way is not None
-
-    @property
-    def done(self) -> bool:
-        """Whether `result` need not wait."""
-        return self._under_way is not None and self._under_way.done()
-
-    def begin(self, tokens: int, *, anew: bool) -> None:
+    def begin(self, tokens: int, *, anew: bool) -> Future[RoundResult]:
         """End a round with what was marked; if not ``anew``, with the same as before."""
         self._interrupted.clear()
-        self._under_way = self._beside.submit(self._send, tokens, anew)
-
-    def result(self, meanwhile: Callable[[], None]) -> RoundResult:
-        """How it went; calls ``meanwhile`` again and again until that is known."""
-        assert self._under_way is not None
-        while not wait((self._under_way,), LOOK_SECONDS).done:
-            meanwhile()
-        ended, self._under_way = self._under_way, None
-        return ended.result().result()
+        return self._beside.submit(self._send, tokens, anew)
 
     def interrupt(self) -> None:
         """Give up the round that is being ended, from another thread; the contribution is kept."""
         self._interrupted.set()
         self._swarm.cancel_average()
 
-    def _send(self, tokens: int, anew: bool) -> Averaging:
+    def _send(self, tokens: int, anew: bool) -> RoundResult:
         if anew:
             contribution = self._feedback.encode(self._strategy.contribute())
             self._sent_bytes = len(contribution)
             self._swarm.contribution[: self._sent_bytes] = contribution
-        averaging = self._swarm.average(self._sent_bytes, tokens, judged=self._judged)
+        result = self._swarm.average(self._sent_bytes, tokens, judged=self._judged)
         if self._interrupted.is_set():  # while it was encoded
             self._swarm.cancel_average()
-        averaging.wait()
-        return averaging
+        return result.result()

@@ -75,6 +75,8 @@ def end_round(oracles: list[Swarm], attacker: Attacker) -> float:
     results = [one.result() for one in averaging]
     assert [result.reason for result in results] == [None] * len(oracles)
     assert len({result.state for result in results}) == 1
+    for oracle, result in zip(oracles, results, strict=True):
+        oracle.state = result.state or oracle.state
     assert all(bool(torch.isfinite(oracle.anchor).all()) for oracle in oracles)
     return time.monotonic() - began
 

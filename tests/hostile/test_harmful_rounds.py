@@ -64,13 +64,13 @@ def end_round(
         step = random.uniform(0.18, 0.2) * (oracle.anchor - TARGET)
         harmful = oracle is hostile or oracle in mistaken
         size = put(oracle.contribution, -5 * step if harmful else step, oracle.manifest)
-        averaging = oracle.average(size, TOKENS, judged=oracle is not hostile)
-        result = ThreadPoolExecutor(1).submit(averaging.result)
+        result = oracle.average(size, TOKENS, judged=oracle is not hostile)
         while not wait((result,), LOOK_SECONDS).done:
             if candidate := oracle.candidate:
                 digest, anchor = candidate
                 before, after = ([loss(state)] * GROUPS for state in (oracle.anchor, anchor))
                 oracle.judge(digest, accepted=accepts(before, after))
+        oracle.state = result.result().state or oracle.state
         return result.result()
 
     cluster.meet()

@@ -254,4 +254,5 @@ def test_a_revoked_oracle_is_cut_off(tmp_path: Path) -> None:
         for swarm in (ada, eve):
             size = put(swarm.contribution, torch.randn_like(swarm.anchor) * 1e-3, swarm.manifest)
             result = swarm.average(size, 640).result()
+            swarm.state = result.state or swarm.state
             assert (result.reason, swarm.state.round) == (None, 2)

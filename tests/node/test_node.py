@@ -75,7 +75,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         node.publish(RecordUpdate(state="training"), now=True)
         size = put(memory.contribution, torch.full((6,), 0.5), manifest)
         assert joined.state is not None
-        result = node.average(EndRound(joined.state, size, 64)).result(60)
+        result = node.average(EndRound(joined.state, size, 64), 60).result(60)
         assert result.state is not None
         os.kill(node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: node.hearing.catching_up.newer == result.state)

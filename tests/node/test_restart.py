@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dupt_swarm.errors import UsageError
+from dupt_swarm.errors import NodeError, UsageError
 from dupt_swarm.manifest.layout import Layout
 from dupt_swarm.node import node as supervisor
 from dupt_swarm.node.commands import Command, EndRound, Join, Publish, WantOffered
@@ -24,6 +25,8 @@ from tests.support.tiny import settings
 from tests.support.waiting import wait_until
 
 JOINED = Joined("me", (), ("/ip4/127.0.0.1/tcp/4001",), b"manifest", b"{}", Layout(()), StateName(0, 0, ""))
+ORDER = EndRound(StateName(0, 0, ""), 10, 64)
+ENDED = RoundResult(StateName(1, 64, "a" * 64), None, 64, (), 1.0)
 OTHER_PORT = "/ip4/127.0.0.1/tcp/4002"
 
 
@@ -50,6 +53,7 @@ class Line:
         if self.refused:
             raise self.refused.pop(0)
         self.commands: list[Command[Any]] = []
+        self.answers: list[Slow] = []
         self.ended, self.ill = False, ""
         self.made.append(self)
 
@@ -57,6 +61,7 @@ class Line:
         """Joining succeeds at once."""
         self.commands.append(command)
         future = Slow()
+        self.answers.append(future)
         if isinstance(command, Join):
             self.join(command, future)
         return future
@@ -234,16 +239,52 @@ def test_what_is_wanted_while_a_node_is_replaced(node: Node, monkeypatch: pytest
 
 def test_what_was_heard_of_a_round_is_not_told_of_the_next(node: Node) -> None:
     """A round that is lost had the group that was heard of since it began; none: it was this peer's alone."""
-    order = EndRound(StateName(0, 0, ""), 10, 64)
+    first = node.average(ORDER, 60)
     node.hearing.hear(GroupFormed(900, ("x",)))
     node.hearing.hear(Candidate("a" * 64, 3))
-    assert node.lost_round(64) == RoundResult(None, Failure.NODE_LOST, 900, ("x",), 0.0)
-    node.average(order)
-    assert node.lost_round(64) == RoundResult(None, Failure.NODE_LOST, 64, (), 0.0)
+    Line.made[0].answers[-1].set_exception(NodeError("it has ended"))
+    assert first.result(0) == RoundResult(None, Failure.NODE_LOST, 900, ("x",), 0.0)
+    second = node.average(ORDER, 60)
+    Line.made[0].answers[-1].set_exception(NodeError("it has ended"))
+    assert second.result(0) == RoundResult(None, Failure.NODE_LOST, 64, (), 0.0)
     assert node.hearing.candidate is None
     node.hearing.hear(Candidate("b" * 64, 4))
     node.judge("b" * 64, accepted=True)
     assert node.hearing.candidate is None, "it is judged once"
+
+
+def test_a_node_that_does_not_say_how_a_round_went(node: Node) -> None:
+    """It is replaced; one that has said so in time is not, nor one that says why it cannot."""
+    answered = node.average(ORDER, 0.05)
+    Line.made[0].answers[-1].set_result(ENDED)
+    time.sleep(0.2)
+    assert (answered.result(0), Line.made[0].ended) == (ENDED, False)
+    refused = node.average(ORDER, 0.05)
+    Line.made[0].answers[-1].set_exception(UsageError("no"))
+    with pytest.raises(UsageError, match="no"):
+        refused.result(0)
+    node.average(ORDER, 0.05)
+    wait_until(lambda: Line.made[0].ended)
+
+
+def test_an_answer_that_came_while_this_process_was_suspended(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is over, and the answer still to be read: the round has ended, and its node is well."""
+    suspended, goes_on = threading.Event(), threading.Event()
+
+    def ailment(_: Line) -> str:
+        suspended.set()
+        goes_on.wait()
+        return ""
+
+    monkeypatch.setattr(Line, "ailment", ailment)
+    ended = node.average(ORDER, 0.5)
+    assert suspended.wait(60)
+    time.sleep(0.7)
+    goes_on.set()
+    threading.Timer(0.1, Line.made[0].answers[-1].set_result, [ENDED]).start()
+    assert (ended.result(60), Line.made[0].ended) == (ENDED, False)
 
 
 def test_a_candidate_that_comes_while_another_is_judged(node: Node) -> None:

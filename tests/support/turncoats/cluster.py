@@ -163,4 +163,6 @@ class Betrayed(Cluster):
 
     def _average(self, oracle: Swarm) -> RoundResult:
         size = put(oracle.contribution, torch.randn_like(oracle.anchor) * 1e-3, oracle.manifest)
-        return oracle.average(size, TOKENS).result()
+        result = oracle.average(size, TOKENS).result()
+        oracle.state = result.state or oracle.state
+        return result
