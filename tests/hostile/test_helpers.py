@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hivemind.p2p import P2P, PeerID
 
+from dupt_swarm.network.p2p.daemon import answering, dial_all
 from dupt_swarm.network.p2p.rpc import ANSWERED
 from dupt_swarm.network.reach.dialback import DialBack
 from dupt_swarm.network.reach.reachability import Started, Verdict, is_outdated, probe
@@ -27,8 +28,8 @@ async def test_one_that_has_a_node_replaced(stations, tmp_path) -> None:
             settings = NodeSettings("oracle", initial_peers=initial, host_maddrs=EVERYWHERE)
             p2p = await start_daemon(settings, tmp_path)
             try:
-                assert await is_outdated(Started(p2p, "direct"), settings, known) is False
-                assert await is_outdated(Started(p2p, "client"), settings, known) is False
+                assert await is_outdated(Started(p2p, "direct", {}), settings, known) is False
+                assert await is_outdated(Started(p2p, "client", {}), settings, known) is False
             finally:
                 await p2p.shutdown()
 
@@ -54,7 +55,7 @@ async def verdict(folder: Path, *helpers: str, known: tuple[str, ...] = ()) -> V
     settings = NodeSettings("oracle", initial_peers=helpers, host_maddrs=EVERYWHERE)
     p2p = await start_daemon(settings, folder)
     try:
-        return await probe(p2p, settings, known)
+        return await probe(p2p, settings, answering(await dial_all(p2p, helpers)), known)
     finally:
         await p2p.shutdown()
 

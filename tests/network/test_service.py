@@ -12,11 +12,13 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from hivemind.p2p import P2P
 
 from dupt_swarm.disk.anonymous import anonymous_file
 from dupt_swarm.errors import ManifestError, NodeError, UnreachableError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.host import Host
+from dupt_swarm.network.p2p.daemon import dial
 from dupt_swarm.network.service import NodeService
 from dupt_swarm.node.commands import (
     Adopt,
@@ -223,6 +225,34 @@ async def test_a_join_that_fails_closes_what_it_started(
             await one.join(replace(first_peer, tokenizer=b"another"))
         assert daemons() == []
         assert (await one.join(first_peer)).state is not None
+
+
+@pytest.mark.usefixtures("nothing_left")
+async def test_each_initial_peer_is_dialled_once(
+    first_peer: NodeSettings,
+    parent: Callable[..., Any],
+    identities: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that does not answer delays a join only once; where none answers, each has its reason."""
+    dialled: list[str] = []
+
+    async def noting(p2p: P2P, address: str) -> str:
+        dialled.append(address)
+        return await dial(p2p, address)
+
+    monkeypatch.setattr("dupt_swarm.network.p2p.daemon.dial", noting)
+    settings = NodeSettings("oracle", host_maddrs=("/ip4/0.0.0.0/tcp/0",), identity_path=identities[1])
+    async with parent("a") as one, parent("b") as other:
+        [address] = (await one.join(first_peer)).addresses
+        with pytest.raises(UnreachableError) as caught:
+            await other.join(replace(settings, initial_peers=(NOBODY, "junk")))
+        reasons = {NOBODY: "connection refused", "junk": "not a multiaddr that ends in /p2p/<peer id>"}
+        assert caught.value.reasons == reasons
+        assert dialled == [NOBODY, "junk"]
+        dialled.clear()
+        await other.join(replace(settings, initial_peers=(NOBODY, address)))
+        assert dialled == [NOBODY, address]
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -88,7 +88,7 @@ async def connect_to_swarm(
     p2p.bandwidth = Bandwidth(settings.max_upload, settings.max_download)
     exchange = Exchange(p2p)
     await exchange.start()
-    reached = await reach(p2p, settings.initial_peers, book, alone=alone)
+    reached = await reach(started, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
     handshake = await _come_in(p2p, settings, handshake, alone=alone)
     await stack.enter_async_context(background(p2p.admission.keep_forever()))

@@ -14,11 +14,12 @@ from hivemind.dht.node import DHTNode
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2P
 
-from dupt_swarm.errors import NodeError
+from dupt_swarm.errors import NodeError, UnreachableError
 from dupt_swarm.network.joining.handshake import Handshake
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import connect, connect_if_any
+from dupt_swarm.network.p2p.daemon import answering, dial_all
 from dupt_swarm.network.p2p.dht_messages import place_of
+from dupt_swarm.network.reach.reachability import Started
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.store import FalseClaimError, StateStore
 from dupt_swarm.node.address_book import AddressBook
@@ -78,23 +79,24 @@ NO_MAJORITY = (
 )
 
 
-async def reach(p2p: P2P, initial_peers: tuple[str, ...], book: AddressBook, *, alone: bool) -> list[str]:
+async def reach(started: Started, book: AddressBook, *, alone: bool) -> list[str]:
     """The addresses among those known that answer.
 
     Args:
-        p2p: the own daemon.
-        initial_peers: none for the first peer; those it met before are dialled later.
+        started: the own daemon, which has dialled the initial peers. Where there are none, this is the first
+            peer, and those it met before are dialled later.
         book: asked when no initial peer answers and ``alone``.
         alone: whether this peer has all that it needs, so that nobody has to answer.
 
     Raises:
         UnreachableError: nobody answers.
     """
-    if not initial_peers:
-        return []
+    reached = answering(started.initial)
+    if reached or not started.initial:
+        return reached
     if not alone:
-        return await connect(p2p, initial_peers)
-    return await connect_if_any(p2p, initial_peers) or await connect_if_any(p2p, book.addresses)
+        raise UnreachableError(started.initial)
+    return answering(await dial_all(started.p2p, book.addresses))
 
 
 async def enter_dht(p2p: P2P, reached: list[str], *, client_mode: bool) -> DHTNode:

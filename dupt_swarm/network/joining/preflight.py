@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, UnreachableError, UsageError
+from dupt_swarm.errors import AdmissionError, ManifestError, NodeError, UsageError
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.admission import build_admission
 from dupt_swarm.network.members.identity import with_identity
-from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.daemon import dial_all
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.reach.dialback import ask_to_dial
@@ -70,10 +70,8 @@ def _port_problem(address: str) -> str:
 
 async def _call(p2p: GuardedP2P, exchange: Exchange, address: str) -> Answer:
     """What the peer at ``address`` says, or why it says nothing."""
-    try:
-        await connect(p2p, [address])
-    except UnreachableError as error:
-        return Answer(error.reasons[address])
+    if reason := (await dial_all(p2p, [address]))[address]:
+        return Answer(reason)
     peer = Address.of_peer(address).peer_id
     called = time.time()
     try:

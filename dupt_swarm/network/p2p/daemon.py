@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure
@@ -51,19 +50,21 @@ async def connect(p2p: P2P, addresses: Sequence[str]) -> list[str]:
     Raises:
         UnreachableError: none did; it has the reason of each.
     """
-    outcomes = await asyncio.gather(*(_dial_patiently(p2p, address) for address in addresses))
-    reasons = dict(zip(addresses, outcomes, strict=True))
-    reached = [address for address, reason in reasons.items() if not reason]
-    if not reached:
+    reasons = await dial_all(p2p, addresses)
+    if not (reached := answering(reasons)):
         raise UnreachableError(reasons)
     return reached
 
 
-async def connect_if_any(p2p: P2P, addresses: Sequence[str]) -> list[str]:
-    """As `connect`, where nobody has to answer."""
-    with suppress(UnreachableError):
-        return await connect(p2p, addresses)
-    return []
+async def dial_all(p2p: P2P, addresses: Sequence[str]) -> dict[str, str]:
+    """Dial all at once: why each cannot be reached, or an empty string if it can."""
+    reasons = await asyncio.gather(*(_dial_patiently(p2p, address) for address in addresses))
+    return dict(zip(addresses, reasons, strict=True))
+
+
+def answering(reasons: Mapping[str, str]) -> list[str]:
+    """Those of the addresses that `dial_all` has dialled at which somebody answers."""
+    return [address for address, reason in reasons.items() if not reason]
 
 
 async def _dial_patiently(p2p: P2P, address: str) -> str:

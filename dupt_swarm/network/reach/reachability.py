@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from dupt_swarm.network.members.membership import Membership
-from dupt_swarm.network.p2p.daemon import connect_if_any, dial
+from dupt_swarm.network.p2p.daemon import answering, dial, dial_all
 from dupt_swarm.network.p2p.guard import GuardedP2P
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.reach.dialback import ADDRESSES_MAX, DialAnswer, ask_to_dial
@@ -46,11 +46,13 @@ class Started:
     Attributes:
         p2p: the daemon, connected to the initial peers that answer.
         reach: how others can call it.
+        initial: by address, why each initial peer cannot be reached; empty for those that answer.
         unknown: all that were asked were busy, and this is to be found out later.
     """
 
     p2p: GuardedP2P
     reach: Reach
+    initial: dict[str, str]
     unknown: bool = False
 
     @property
@@ -67,7 +69,6 @@ class Verdict:
         kind: ``public``: everybody can dial it; ``local``: those asked, or nobody was there, or free, to ask;
             ``hidden``: nobody can, but relays can carry; ``client``: nobody can, and there is no relay.
         settings: with the ports that the first daemon got.
-        reached: addresses of those who answered.
         announced: addresses to announce in place of those listened on.
         relays: their addresses.
         unknown: as of `Started`.
@@ -75,7 +76,6 @@ class Verdict:
 
     kind: Literal["public", "local", "hidden", "client"]
     settings: NodeSettings
-    reached: tuple[str, ...]
     announced: tuple[str, ...] = ()
     relays: tuple[str, ...] = ()
     unknown: bool = False
@@ -84,7 +84,8 @@ class Verdict:
 async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence[str] = ()) -> Started:
     """Start the daemon so that others can dial it, directly or else over relays.
 
-    A first daemon finds out how (`probe`); if that takes other flags than it has, a second one is started.
+    A first daemon finds out how (`probe`); if that takes other flags than it has, a second one is started,
+    which dials those again that have answered.
 
     Args:
         settings: of this peer.
@@ -96,42 +97,46 @@ async def start_reachable(settings: NodeSettings, run_dir: Path, known: Sequence
         NodeError: as `start_daemon`.
     """
     p2p = await start_daemon(settings, run_dir)
+    initial = await dial_all(p2p, settings.initial_peers)
     if settings.role == "observer" or _is_on_loopback(settings):
-        return Started(p2p, "direct")
-    verdict = await probe(p2p, settings, known)
+        return Started(p2p, "direct", initial)
+    verdict = await probe(p2p, settings, answering(initial), known)
     match verdict.kind:
         case "public":
             await p2p.shutdown()
             start = start_relay if settings.relay else start_daemon
             p2p = await start(verdict.settings, run_dir, announced=verdict.announced)
-            await connect_if_any(p2p, verdict.reached)
+            initial |= await dial_all(p2p, answering(initial))
         case "hidden":  # to be called over relays only, and in the local network
             await p2p.shutdown()
             p2p = await start_daemon(verdict.settings, run_dir, relays=verdict.relays)
-            await connect_if_any(p2p, verdict.reached)
+            initial |= await dial_all(p2p, answering(initial))
             await _wait_for_relay(p2p)
     if verdict.kind in ("public", "local"):
-        return Started(p2p, "direct", verdict.unknown)
+        return Started(p2p, "direct", initial, verdict.unknown)
     reach = reach_of(await own_addresses(p2p), dialled=False)
     if reach == "client":
         logger.warning("nobody can dial this peer and it found no relay, so it averages in client mode")
-    return Started(p2p, reach)
+    return Started(p2p, reach, initial)
 
 
-async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -> Verdict:
+async def probe(
+    p2p: GuardedP2P, settings: NodeSettings, initial: Sequence[str], known: Sequence[str]
+) -> Verdict:
     """Find out how others can call the peer whose first daemon is ``p2p``.
 
-    Initial peers are asked to dial back, and those at ``known`` where they are few; what more than half of
-    those say that see where it comes from counts. A peer that cannot be dialled uses them, and peers that
-    they know, as relays; one that can be dialled at a public address relays for others. If nobody is there to
-    ask, it counts as dialled: whoever finds it has done so. So it does while all are busy: a few that flood
-    them must not hide every newcomer.
+    The ``initial`` peers that answer are asked to dial back, and those at ``known`` where they are few; what
+    more than half of those say that see where it comes from counts. A peer that cannot be dialled uses them,
+    and peers that they know, as relays; one that can be dialled at a public address relays for others. If
+    nobody is there to ask, it counts as dialled: whoever finds it has done so. So it does while all are busy:
+    a few that flood them must not hide every newcomer.
     """
     own = await own_addresses(p2p)
     settings = replace(settings, host_maddrs=keep_ports(settings.host_maddrs, own))
-    reached = await connect_if_any(p2p, settings.initial_peers)
+    reached = list(initial)
     if len(_ids_of(reached)) < ASKED_MIN:
-        reached += await _connect_soon(p2p, [each for each in known if each not in reached][:KNOWN_MAX])
+        others = [each for each in known if each not in settings.initial_peers]
+        reached += await _connect_soon(p2p, others[:KNOWN_MAX])
     answers, busy = await _ask(p2p, reached, own)
     unknown = busy and not _witnesses(answers)
     if reached and not unknown and not is_dialled(answers):
@@ -140,10 +145,10 @@ async def probe(p2p: GuardedP2P, settings: NodeSettings, known: Sequence[str]) -
         # In turn, so that none of those asked fills all places with relays of its choice.
         told = zip_longest(*(answer.relays for answer in answers))
         relays = await choose_relays(p2p, [*reached, *(relay for each in told for relay in each if relay)])
-        return Verdict("hidden" if relays else "client", settings, tuple(reached), relays=relays)
+        return Verdict("hidden" if relays else "client", settings, relays=relays)
     announced = settings.announce_maddrs or with_observed(own, answers)
     public = any(Address.parse(text).public for text in announced or own)
-    return Verdict("public" if public else "local", settings, tuple(reached), announced, unknown=unknown)
+    return Verdict("public" if public else "local", settings, announced, unknown=unknown)
 
 
 async def whereabouts(started: Started) -> RecordUpdate:
@@ -196,7 +201,7 @@ async def is_outdated(started: Started, settings: NodeSettings, known: Sequence[
     if _is_on_loopback(settings):
         return None
     p2p, own = started.p2p, await own_addresses(started.p2p)
-    answers, _ = await _ask(p2p, await connect_if_any(p2p, settings.initial_peers), own)
+    answers, _ = await _ask(p2p, answering(await dial_all(p2p, settings.initial_peers)), own)
     answers = _witnesses(answers)
     if not answers:
         return None

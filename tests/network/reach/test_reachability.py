@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from multiaddr import Multiaddr
 
+from dupt_swarm.network.p2p.daemon import answering, connect, dial_all
 from dupt_swarm.network.reach import dialback, reachability
 from dupt_swarm.network.reach.dialback import DialAnswer, DialBack
 from dupt_swarm.network.reach.reachability import (
@@ -25,7 +26,7 @@ from dupt_swarm.network.reach.reachability import (
 from dupt_swarm.network.reach.starting import start_daemon
 from dupt_swarm.node.record import RecordUpdate
 from dupt_swarm.settings import NodeSettings
-from tests.support.loopback import LOOPBACK
+from tests.support.loopback import LOOPBACK, NOBODY
 
 EVERYWHERE = ("/ip4/0.0.0.0/tcp/0",)
 
@@ -66,12 +67,32 @@ async def test_last_resort(stations, tmp_path) -> None:
         assert started.reach == "client"
 
 
+async def test_a_second_daemon_dials_those_who_answered(stations, tmp_path, monkeypatch) -> None:
+    """Not those who did not, nor peers met before as if they were initial ones; each keeps its reason."""
+
+    async def found(_p2p: Any, settings: NodeSettings, initial: list[str], _known: object) -> Verdict:
+        assert initial == [one.address, late.address]
+        await late.p2p.shutdown()
+        return Verdict("public", settings)
+
+    monkeypatch.setattr(reachability, "probe", found)  # loopback is not public
+    async with stations(3) as [one, late, met]:
+        initial_peers = (one.address, late.address, NOBODY)
+        settings = NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=EVERYWHERE, relay=False)
+        started = await start_reachable(settings, tmp_path, (met.address,))
+        try:
+            assert started.initial == dict(zip(initial_peers, ("", *["connection refused"] * 2), strict=True))
+            assert [str(each.peer_id) for each in await started.p2p.list_peers()] == [one.peer_id]
+        finally:
+            await started.p2p.shutdown()
+
+
 async def test_no_address_at_all(tmp_path) -> None:
     """Who is to be called over relays only, and has none yet, has no address: that is no error."""
     p2p = await start_daemon(NodeSettings("observer"), tmp_path)
     try:
         assert await own_addresses(p2p) == []
-        update = await whereabouts(Started(p2p, "client"))
+        update = await whereabouts(Started(p2p, "client", {}))
         assert (update.reach, list(update.addresses)) == ("client", [])
     finally:
         await p2p.shutdown()
@@ -84,16 +105,16 @@ async def test_verdicts(stations, tmp_path) -> None:
         settings = NodeSettings("oracle", initial_peers=initial_peers, host_maddrs=EVERYWHERE, **more)
         p2p = await start_daemon(settings, tmp_path)
         try:
-            return await probe(p2p, settings, ())
+            return await probe(p2p, settings, answering(await dial_all(p2p, initial_peers)), ())
         finally:
             await p2p.shutdown()
 
     announced = ("/ip4/8.8.8.8/tcp/4001",)
     async with stations(1) as [one]:
         unasked = await verdict(announce_maddrs=announced)
-        assert (unasked.kind, unasked.announced, unasked.reached) == ("public", announced, ())
+        assert (unasked.kind, unasked.announced) == ("public", announced)
         refused = await verdict(one.address)
-        assert (refused.kind, refused.reached, refused.relays) == ("client", (one.address,), ())
+        assert (refused.kind, refused.relays) == ("client", ())
         assert refused.settings.host_maddrs != EVERYWHERE  # a second daemon would get the same port
         await DialBack(one.p2p, list).start()
         dialled = await verdict(one.address)
@@ -112,9 +133,10 @@ async def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None
         await DialBack(one.p2p, list, lambda: next(moments)).start()
         p2p = await start_daemon(settings, tmp_path)
         try:
-            verdicts = [await probe(p2p, settings, ()) for _ in range(2)]
+            initial = await connect(p2p, [one.address])
+            verdicts = [await probe(p2p, settings, initial, ()) for _ in range(2)]
             monkeypatch.setattr(reachability, "LATER_SECONDS", 0.0)
-            verdicts.append(await probe(p2p, settings, ()))
+            verdicts.append(await probe(p2p, settings, initial, ()))
             assert [(each.kind, each.unknown) for each in verdicts] == [
                 *[("local", False)] * 2,
                 ("local", True),
@@ -128,7 +150,7 @@ async def test_what_nobody_could_tell_is_asked_soon(monkeypatch) -> None:
     """Where all that were asked were busy at the start: not only after an hour."""
     monkeypatch.setattr(reachability, "ADDRESSES_SECONDS", 0.001)
     monkeypatch.setattr(reachability, "PAUSES", {False: 3600.0, None: 0.01, True: 0.0})
-    started: Any = Started(Moving(), "direct", unknown=True)  # type: ignore[arg-type]
+    started: Any = Started(Moving(), "direct", {}, unknown=True)  # type: ignore[arg-type]
 
     async def look() -> bool:
         return True
@@ -177,7 +199,7 @@ async def test_a_laptop_that_moves(looks: list[bool | None], replaced: bool, mon
         while len(laptop.told) < count:
             await asyncio.sleep(0.001)
 
-    started: Any = Started(laptop, "direct")  # type: ignore[arg-type]
+    started: Any = Started(laptop, "direct", {})  # type: ignore[arg-type]
     telling = asyncio.create_task(tell_whereabouts(started, laptop, look))  # type: ignore[arg-type]
     await told(9)
     assert said == looks  # nothing has changed, and nobody is asked
@@ -200,7 +222,7 @@ async def test_asked_again(stations, tmp_path) -> None:
         p2p = await start_daemon(settings, tmp_path)
 
         async def found(*, dialled: bool, **changes: Any) -> bool | None:
-            started = Started(p2p, "direct" if dialled else "client")
+            started = Started(p2p, "direct" if dialled else "client", {})
             return await is_outdated(started, replace(settings, **changes), ())
 
         try:

@@ -54,11 +54,10 @@ async def test_a_relay_carries_as_much_as_it_is_told(
 async def test_a_peer_that_does_not_want_to_relay(tmp_path, monkeypatch) -> None:
     """A public peer whose operator switched that off carries a few KB, and is chosen by nobody."""
 
-    async def probe(p2p, settings, _known) -> Verdict:
+    async def probe(p2p, settings, _initial, _known) -> Verdict:
         return Verdict(
             "public",
             replace(settings, host_maddrs=keep_ports(settings.host_maddrs, await own_addresses(p2p))),
-            (),
         )
 
     monkeypatch.setattr(reachability, "probe", probe)  # loopback is not public
