@@ -99,7 +99,7 @@ async def test_a_flood_of_calls_by_one_peer(stations, make_manifest, monkeypatch
     )
     manifest = make_manifest()
     async with stations(2, manifest) as [peer, other], stranger_beside(peer.address) as p2p:
-        peer.p2p.limits = limits.PeerLimits(lambda: 0.0)  # a clock that stands
+        peer.p2p.limits = limits.PeerLimits(peer.p2p.refused, lambda: 0.0)  # a clock that stands
         peer.p2p.limits.members = {str(other.p2p.peer_id)}
         stub = super(DHTProtocol, DHTProtocol).get_stub(p2p, peer_id_in(peer.address))
         request = dht_pb2.FindRequest(keys=[DHTID.generate().to_bytes()])

@@ -18,8 +18,8 @@ class Direct:
     def __init__(self, name: str, services: dict[str, Any], bandwidth: Bandwidth | None = None) -> None:
         """``services`` are those of all by name; whoever is not in it cannot be reached."""
         self.peer_id, self._services = name, services
-        self.bandwidth, self.limits = bandwidth or Bandwidth(), PeerLimits()
         self.refused: Counter[str] = Counter()
+        self.bandwidth, self.limits = bandwidth or Bandwidth(), PeerLimits(self.refused)
 
     async def call(self, peer: str, method: Method[Any, Any], request: Any, seconds: float = 0.0) -> Any:
         """As of `GuardedP2P`."""

@@ -24,7 +24,7 @@ from hivemind.utils.asyncio import as_aiter
 from dupt_swarm.network.p2p.bandwidth import SHORT_BYTES, Bandwidth
 from dupt_swarm.network.p2p.dht_messages import check_dht_message
 from dupt_swarm.network.p2p.hivemind_internals import add_raw_handler, call_raw_handler, open_stream
-from dupt_swarm.network.p2p.limits import OPEN, Admission, Kind, LimitError, PeerLimits
+from dupt_swarm.network.p2p.limits import OPEN, Admission, Kind, PeerLimits
 from dupt_swarm.network.p2p.rpc import (
     ANSWERED,
     LONG_BYTES,
@@ -84,8 +84,8 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         super().__init__()
         self.admission: Admission = OPEN
         self.bandwidth = Bandwidth()
-        self.limits = PeerLimits()
         self.refused: Counter[str] = Counter()
+        self.limits = PeerLimits(self.refused)
         self.unmet: OrderedDict[str, None] = OrderedDict()
         self._sent = self._received = 0
         self._turned_away = 0  # at this moment
@@ -289,7 +289,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
             def check(count: int) -> None:
                 self._received += count
                 self._check_length(count, bounds.request)
-                self._count(info.peer_id, size=count)
+                self.limits.count(str(info.peer_id), size=count)
 
             frames = FrameReader(reader, check)
             # Cancelled when the node ends, of which Python 3.11's streams would complain in the log.
@@ -345,7 +345,7 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         self._received += len(data)
         with self._admitted(caller, "call", bounds):
             self._check_length(len(data), bounds.request)
-            self._count(caller, calls=bounds.calls - 1, size=len(data))
+            self.limits.count(peer, calls=bounds.calls - 1, size=len(data))
             if bounds.callers is Callers.MEMBERS and not members(peer):
                 raise CallError(Refusal.NOT_ALLOWED, "only members of the round may call this")
             self._check_upload(peer, bounds)
@@ -457,27 +457,13 @@ class GuardedP2P(P2P):  # type: ignore[misc]
         if self.bandwidth.upload.debt_seconds > UPLOAD_DEBT_SECONDS:
             raise self.refusal("rate", Refusal.LATER, "this peer's upload is used up; try again later")
 
-    def _count(self, peer: PeerID, *, calls: int = 0, size: int = 0) -> None:
-        with self._refusing():
-            self.limits.count(str(peer), calls=calls, size=size)
-
     @contextmanager
     def _admitted(self, peer: PeerID, kind: Kind, bounds: Bounds) -> Iterator[None]:
         self.unmet.pop(str(peer), None)
-        with ExitStack() as stack:
-            with self._refusing():
-                stack.enter_context(self.limits.open(str(peer), kind))
+        with self.limits.open(str(peer), kind):
             if bounds.callers is not Callers.ANYBODY and (objection := self.admission.objection(str(peer))):
                 raise self.refusal("invitation", Refusal.NOT_INVITED, objection)
             yield
-
-    @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        """What is too much is refused."""
-        try:
-            yield
-        except LimitError as error:
-            raise self.refusal(error.reason, Refusal.LATER, str(error)) from error
 
     def _note(self, error: CallError) -> None:
         """Count what a handler, or reading a request, refuses as malformed; the others have been counted."""

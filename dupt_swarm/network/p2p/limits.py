@@ -11,20 +11,14 @@ from typing import Literal, TypeVar
 
 from hivemind.p2p import PeerID
 
+from dupt_swarm.network.p2p.rpc import CallError, Refusal
+
 # Accounts of peers that have nothing open are forgotten beyond so many, those unused for longest first.
 ACCOUNTS_MAX = 1024
 
 
 Kind = Literal["call", "stream"]
 Answer = TypeVar("Answer")
-
-
-class LimitError(Exception):
-    """A peer asks too much; ``reason`` is the word for the metrics."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -110,13 +104,13 @@ class PeerLimits:
         mates: ids of those that a round is being ended with: what they get goes first.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` is for tests."""
+    def __init__(self, refused: Counter[str], clock: Callable[[], float] = time.monotonic) -> None:
+        """``refused`` counts what is too much, see `REFUSED_MESSAGES`; ``clock`` is for tests."""
         self.members: Collection[str] = frozenset()
         self.trusted: Collection[str] = frozenset()
         self.invited: Container[str] = frozenset()
         self.mates: Collection[str] = frozenset()
-        self._clock = clock
+        self._refused, self._clock = refused, clock
         self._strangers = self._new()
         self._accounts: OrderedDict[str, Account] = OrderedDict()
 
@@ -125,16 +119,16 @@ class PeerLimits:
         """A ``call`` or a ``stream`` of ``peer``, while the block lasts.
 
         Raises:
-            LimitError: too many are open, or were begun.
+            CallError: too many are open, or were begun.
         """
         accounts = self._accounts_of(peer)
         own = accounts[0][0]
         for account, allowance, whose in accounts:
             most = allowance.open_calls if kind == "call" else allowance.open_streams
             if account.open[kind] >= most:
-                raise LimitError(whose or "open", f"more than {most} at once are open; try again later")
+                raise self._refusal(whose or "open", f"more than {most} at once are open")
             if whose and account.open[kind] >= most // 2 and own.open[kind]:
-                raise LimitError(whose, "many at once are open, and one of them is yours; try again later")
+                raise self._refusal(whose, "many at once are open, and one of them is yours")
         self.count(peer, calls=1)
         for account, _, _ in accounts:
             account.open[kind] += 1
@@ -148,14 +142,14 @@ class PeerLimits:
         """Count calls and bytes of ``peer``.
 
         Raises:
-            LimitError: they are more than are left.
+            CallError: they are more than are left.
         """
         now = self._clock()
         for account, allowance, whose in self._accounts_of(peer):
             if not account.calls.take(calls, allowance.calls, allowance.calls_at_once, now):
-                raise LimitError(whose or "rate", "too many calls; try again later")
+                raise self._refusal(whose or "rate", "too many calls")
             if not account.bytes.take(size, allowance.bytes, allowance.bytes_at_once, now):
-                raise LimitError(whose or "rate", "too many bytes; try again later")
+                raise self._refusal(whose or "rate", "too many bytes")
 
     def charge(self, peer: str, size: int) -> None:
         """So many bytes are sent to ``peer``, which has asked for them."""
@@ -188,6 +182,10 @@ class PeerLimits:
         oldest = next((peer for peer, each in accounts if not each.open.total() and peer != but), None)
         if oldest is not None:
             del self._accounts[oldest]
+
+    def _refusal(self, reason: str, detail: str) -> CallError:
+        self._refused[reason] += 1
+        return CallError(Refusal.LATER, f"{detail}; try again later")
 
     def _new(self) -> Account:
         now = self._clock()

@@ -34,7 +34,7 @@ class Gate(GuardedP2P):
 def p2p() -> GuardedP2P:
     """At a clock that stands still."""
     made = Gate()
-    made.limits = PeerLimits(clock=lambda: 0.0)
+    made.limits = PeerLimits(made.refused, lambda: 0.0)
     return made
 
 

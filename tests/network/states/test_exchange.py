@@ -1,5 +1,6 @@
 import asyncio
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -232,7 +233,7 @@ async def test_stalled_downloads_do_not_block_others(stations, monkeypatch) -> N
 @pytest.fixture
 def alone() -> Exchange:
     """Of a peer without a daemon."""
-    p2p: Any = SimpleNamespace(bandwidth=Bandwidth(), limits=PeerLimits())
+    p2p: Any = SimpleNamespace(bandwidth=Bandwidth(), limits=PeerLimits(Counter()))
     return Exchange(p2p)
 
 
