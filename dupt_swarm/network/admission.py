@@ -205,10 +205,6 @@ class ByInvitation(Admission):
         """As inherited; the next call shows our credential again."""
         self._greeted.discard(peer)
 
-    async def start(self) -> None:
-        """As inherited."""
-        await self._p2p.serve(self)
-
     # A credential, and whatever has been revoked.
     @rpc(
         *(Presented, Presented),

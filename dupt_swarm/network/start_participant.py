@@ -64,7 +64,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
 
     offences = Offences(manifest.swarm_id, membership, folder / OFFENCES_FILE)
     accusing = Accusing(p2p, manifest.swarm_id, offences)
-    await accusing.start()
+    await p2p.serve(accusing)
     tokenizer = await get_tokenizer(exchange, settings, connection.handshake)
     store = StateStore(manifest, exchange, host.tell)
     memory, beginning = await _begin(connection, order, store)
@@ -101,7 +101,7 @@ async def take_part(connection: Connection, order: Join, host: Host, stack: Asyn
     node.serve()
     node.announce(RecordUpdate(state=JOINED[settings.role]))
     membership.update(await whereabouts(connection.started))
-    await DialBack(p2p, lambda: known_relays(membership.view)).start()
+    await p2p.serve(DialBack(p2p, lambda: known_relays(membership.view)))
     for work in (
         _keep_reachable(connection, host),
         neighbours.keep_forever(),

@@ -60,7 +60,7 @@ async def test_records_that_name_a_bystander(stations, make_manifest, identities
         bystander() as victim,
     ):
         member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-        await member.gossip.start()
+        await peer.p2p.serve(member.gossip)
         for _ in range(KEYS):
             key = fresh_key()
             await tell_record(p2p, peer.address, manifest, key, addresses=list(victim.addresses))
@@ -108,7 +108,7 @@ async def test_addresses_of_others_networks(stations, make_manifest, identities)
     told = ("/ip4/192.168.1.1/tcp/80", "/ip4/0.0.0.0/tcp/22", "/dns4/localhost/tcp/22")
     async with stations(2, manifest) as [peer, _], stranger_beside(peer.address) as p2p:
         member = Membership(manifest, peer.p2p, load_identity(identities[0]))
-        await member.gossip.start()
+        await peer.p2p.serve(member.gossip)
         await tell_record(p2p, peer.address, manifest, fresh_key(), addresses=list(told))
         dialled: list[str] = []
         dialler = Dialler(peer.p2p)

@@ -98,7 +98,7 @@ async def test_a_frame_that_is_announced_too_long(stations, manifest) -> None:
     """Who announces 2^40 bytes in a stream is hung up on, before anything is read."""
     async with stations(1, manifest) as [peer], stranger_beside(peer.address) as p2p:
         exchange = Exchange(peer.p2p)
-        await exchange.start()
+        await peer.p2p.serve(exchange)
         for marker in (P2P.MESSAGE_MARKER, P2P.ERROR_MARKER):
             _, reader, writer = await p2p.call_binary_stream_handler(
                 peer_id_in(peer.address), "Exchange.rpc_chunks"

@@ -75,7 +75,7 @@ class Liars(Publishing):
             exchange.publish(hello(self.state.digest, swarm_id=self.manifest.swarm_id), [self.state.blob])
             if self._linked:
                 exchange.tell_links(self.links)
-            await exchange.start()
+            await p2p.serve(exchange)
             fields = {"state_digest": self.state.digest, "round": LATER, "swarm_tokens": self._claimed}
             while await self.publish(p2p, **fields):
                 pass

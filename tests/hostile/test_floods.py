@@ -48,7 +48,7 @@ async def served(peer) -> Exchange:
     """``peer`` gives a blob to those who ask."""
     exchange = Exchange(peer.p2p)
     exchange.publish(hello(), [BLOB])
-    await exchange.start()
+    await peer.p2p.serve(exchange)
     return exchange
 
 
@@ -223,7 +223,7 @@ async def test_a_daemon_that_takes_all_memory(stations, monkeypatch) -> None:
     """It keeps calls that are not whole, of whoever opens them, and is given up in time."""
     monkeypatch.setattr(daemon, "PROBE_SECONDS", 0.05)
     async with stations(1) as [peer], stranger_beside(peer.address) as p2p:
-        await Exchange(peer.p2p).start()
+        await peer.p2p.serve(Exchange(peer.p2p))
         monkeypatch.setattr(daemon, "MEMORY_BYTES_MAX", memory_of(peer.p2p) + (32 << 20))
         watching = asyncio.create_task(daemon.daemon_failure(peer.p2p))
         async with idle_streams(p2p, peer.address, "Exchange.rpc_hello", 60) as streams:

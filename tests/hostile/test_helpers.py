@@ -23,7 +23,7 @@ async def test_one_that_has_a_node_replaced(stations, tmp_path) -> None:
     """Neither a known peer that lies, nor one of two initial ones, makes anybody doubt what was found out."""
     async with stations(1) as [peer], stranger_beside(peer.address) as liar:
         helper = await answer_always(liar, UNDIALLED)
-        await DialBack(peer.p2p, list).start()
+        await peer.p2p.serve(DialBack(peer.p2p, list))
         for initial, known in [((peer.address,), (helper,)), ((peer.address, helper), ())]:
             settings = NodeSettings("oracle", initial_peers=initial, host_maddrs=EVERYWHERE)
             p2p = await start_daemon(settings, tmp_path)
@@ -65,7 +65,7 @@ async def test_one_that_says_nobody_can_dial(stations, tmp_path, known: bool) ->
     """A liar among three sends nobody to the relays; two of them may be peers met before."""
     async with stations(2) as peers, stranger_beside(peers[0].address) as p2p:
         for peer in peers:
-            await DialBack(peer.p2p, list).start()
+            await peer.p2p.serve(DialBack(peer.p2p, list))
         liar, honest = await answer_always(p2p, UNDIALLED), tuple(peer.address for peer in peers)
         found = await (verdict(tmp_path, liar, known=honest) if known else verdict(tmp_path, liar, *honest))
         assert (found.kind, found.announced) == ("local", ())
@@ -83,7 +83,7 @@ async def test_one_that_says_everybody_can_dial(stations, tmp_path) -> None:
         helpers += [await answer_always(other, UNDIALLED)]
         found = await verdict(tmp_path, *helpers)
         assert (found.kind, found.announced) == ("client", ())
-        await DialBack(peer.p2p, list).start()
+        await peer.p2p.serve(DialBack(peer.p2p, list))
         found = await verdict(tmp_path, *helpers, peer.address)
         # Most could dial, and the address that the liar claims to have seen is announced by nobody.
         assert (found.kind, found.announced) == ("local", ())

@@ -94,7 +94,7 @@ async def test_one_initial_peer_lies(stations, caplog, kind: str, named: bool) -
         for peer in honest:
             exchange = Exchange(peer.p2p)
             exchange.publish(HONEST, [BLOB])
-            await exchange.start()
+            await peer.p2p.serve(exchange)
         addresses = [await lie(liar, LIES[kind]), *(peer.address for peer in honest)]
         for address in addresses:
             await connect(me.p2p, [address])
@@ -113,7 +113,7 @@ async def test_one_of_two_lies(stations) -> None:
     async with stations(2) as [me, honest], stranger_beside(me.address, honest.address) as liar:
         exchange = Exchange(honest.p2p)
         exchange.publish(HONEST, [BLOB])
-        await exchange.start()
+        await honest.p2p.serve(exchange)
         addresses = [await lie(liar, LIES["another manifest"]), honest.address]
         await connect(me.p2p, addresses)
         with pytest.raises(ManifestError, match=r"different swarms.*say which one") as caught:

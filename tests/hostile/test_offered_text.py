@@ -79,7 +79,7 @@ class OtherFile(Exchange):
 
 async def begin(kind: type[Exchange], station, folder: Path) -> None:
     exchange = kind(station.p2p)
-    await exchange.start()
+    await station.p2p.serve(exchange)
     OfferedFiles(folder, exchange, lambda: [])
 
 
@@ -130,7 +130,7 @@ async def test_what_a_digest_names_may_be_no_shard(stations, tmp_path, monkeypat
 
         serving = Exchange(donor.p2p)
         serving.publish(hello(), [blob])
-        await serving.start()
+        await donor.p2p.serve(serving)
         told: list[object] = []
         async with fetching(joiner, tmp_path / "mine", [str(donor.p2p.peer_id)], told.append) as files:
             files.want([OfferedName(blob.digest, NAME.most)])

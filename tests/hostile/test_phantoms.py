@@ -65,8 +65,8 @@ class Oracle:
         self.member.attendance.ended(session.companions, came)
 
     async def open(self) -> None:
-        await self.member.gossip.start()
-        await self.blobs.start()
+        await self.peer.p2p.serve(self.member.gossip)
+        await self.peer.p2p.serve(self.blobs)
         await self.deciding.open()
 
     async def publish(self) -> None:

@@ -227,8 +227,8 @@ async def test_a_coordinator_of_two_choices_of_which_one_is_decided(camps: Camps
         for each in (first, second):
             each.deciding.accepts = never
         lookers = {each.peer_id: Looker(each, camp.state) for each in camp.honest}
-        for looker in lookers.values():
-            await looker.member.gossip.start()
+        for each in camp.honest:
+            await each.station.p2p.serve(lookers[each.peer_id].member.gossip)
         battle = asyncio.create_task(camp.battle())
         await until(lambda: all(lookers[each.peer_id].history.chain.links for each in others))
         await until(lambda: all(ballots_of(each).here.proposed for each in (first, second)))

@@ -34,14 +34,14 @@ async def invited(peer, own: Token | None = None, revoked: Path | None = None) -
     """``peer`` comes by an invitation, gives a blob to those who do too, and says hello to everybody."""
     settings = NodeSettings("oracle", invitation=str(own or token()), revoked=revoked)
     peer.p2p.admission = build_admission(peer.p2p, settings, MANIFEST)
-    await peer.p2p.admission.start()
+    await peer.p2p.serve(peer.p2p.admission)
     return await serves(peer)
 
 
 async def serves(peer) -> Exchange:
     exchange = Exchange(peer.p2p)
     exchange.publish(hello(swarm_id=MANIFEST.swarm_id), [BLOB])
-    await exchange.start()
+    await peer.p2p.serve(exchange)
     return exchange
 
 
@@ -127,7 +127,7 @@ async def test_nobody_calls_on_who_is_not_invited(stations) -> None:
         with pytest.raises(CallError, match=r"protocol|handler|supported"):
             await anext(mine.links_of(str(impostor.p2p.peer_id), []))
         impostor.p2p.admission = ByInvitation(impostor.p2p, _anybody(), "nonsense")
-        await impostor.p2p.admission.start()
+        await impostor.p2p.serve(impostor.p2p.admission)
         with pytest.raises(CallError, match="is no peer of this swarm: the invitation is not of"):
             await anext(mine.links_of(str(impostor.p2p.peer_id), []))
         assert me.p2p.refused == {"invitation": 1}

@@ -51,7 +51,7 @@ def keeper(stations, kept) -> Callable[..., Any]:
             given = Exchange(donor.p2p)
             given.serve_from(Shelf(kept.blobs | {state.digest: state.blob for state in kept.states}))
             given.tell_links(tell or kept.chain().since)
-            await given.start()
+            await donor.p2p.serve(given)
             yield Exchange(asking.p2p), str(donor.p2p.peer_id)
 
     return start

@@ -76,9 +76,9 @@ def make_peers(manifest, identities):
         peers = []
         for station, identity in zip(stations, identities, strict=False):
             exchange = Exchange(station.p2p)
-            await exchange.start()
+            await station.p2p.serve(exchange)
             member = Membership(manifest, station.p2p, load_identity(identity))
-            await member.gossip.start()
+            await station.p2p.serve(member.gossip)
             peers.append(Peer(member, exchange, StateStore(manifest, exchange)))
         return peers
 

@@ -39,7 +39,7 @@ async def pulled(
                 chain = kept.chain().copied_from(kept.states[round].digest)
                 begins = BeginningRecord.of(chain)
                 exchange.tell_links(chain.since, lambda begins=begins: begins)  # type: ignore[misc]
-            await exchange.start()
+            await each.p2p.serve(exchange)
 
         async def refresh() -> View:
             return View(0.0, tuple(make_peer(each.peer_id) for each in others))

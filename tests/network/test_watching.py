@@ -79,8 +79,8 @@ def looking(kept, stations, make_peer):
             await connect(mine.p2p, [each.address for each in others])
             swarm = Swarm(mine, others, make_peer)
             swarm.connection.manifest = kept.manifest
-            for exchange in swarm.exchanges:
-                await exchange.start()
+            for each, exchange in zip(others, swarm.exchanges, strict=True):
+                await each.p2p.serve(exchange)
             yield swarm
 
     return start

@@ -137,7 +137,7 @@ class Decider:
 
     async def open(self) -> None:
         """Begin to answer others."""
-        await self.blobs.start()
+        await self.station.p2p.serve(self.blobs)
         await self.deciding.open()
 
     def reach(self, state: ReplicaState, others: Iterable[str]) -> None:

@@ -63,8 +63,8 @@ def signed_record(
 async def members_at(stations: Sequence[Any], manifest: Manifest) -> AsyncIterator[list[Membership]]:
     """A membership of each station, which answers others; each has something to publish."""
     members = [Membership(manifest, each.p2p, each.key) for each in stations]
-    for member in members:
-        await member.gossip.start()
+    for each, member in zip(stations, members, strict=True):
+        await each.p2p.serve(member.gossip)
         member.update(
             RecordUpdate(role="oracle", state="training", round=0, swarm_tokens=0, state_digest="a" * 64)
         )

@@ -87,7 +87,7 @@ async def connect_to_swarm(
     await stack.enter_async_context(background(_guard_daemon(p2p, host)))
     p2p.bandwidth = Bandwidth(settings.max_upload, settings.max_download)
     exchange = Exchange(p2p)
-    await exchange.start()
+    await p2p.serve(exchange)
     reached = await reach(started, book, alone=alone)
     handshake = await introduce(exchange, settings, reached)
     handshake = await _come_in(p2p, settings, handshake, alone=alone)
@@ -99,7 +99,7 @@ async def connect_to_swarm(
     membership = Membership(handshake.manifest, p2p, key, lambda: [*handshake.peer_ids, *book.peer_ids])
     stack.push_async_callback(membership.leave)
     if settings.role != "observer":
-        await membership.gossip.start()
+        await p2p.serve(membership.gossip)
     await membership.gossip.begin()
     membership.look()
     await stack.enter_async_context(background(membership.gossip.pull_forever()))
@@ -122,7 +122,7 @@ async def _come_in(
         check_invited(handshake.manifest, settings.invitation)
     if not settings.manifest:
         p2p.admission = build_admission(p2p, settings, handshake.manifest)
-    await p2p.admission.start()
+    await p2p.serve(p2p.admission)
     try:
         await p2p.admission.introduce(handshake.peer_ids)
         return replace(handshake, hellos=_admitted(p2p, handshake))

@@ -176,10 +176,6 @@ class Gossip:
         now = time.monotonic()
         self._trusted_budget, self._others_budget = Budget(now), Budget(now)
 
-    async def start(self) -> None:
-        """Begin to answer other peers."""
-        await self._p2p.serve(self)
-
     # A record, whose signature is checked.
     @rpc(Told, Raw, longest=(TOLD_BYTES, 256), seconds=ANSWER_SECONDS, calls=5, urgent=True)
     async def rpc_tell(self, request: Told, caller: str) -> Raw:

@@ -219,9 +219,6 @@ class Admission:
     def refused_by(self, peer: PeerID) -> None:
         """A stream of ``peer`` has failed, perhaps because it does not know us any more."""
 
-    async def start(self) -> None:
-        """Begin to answer other peers."""
-
     async def introduce(self, peer_ids: Sequence[str]) -> None:
         """Come to know the first peers.
 

@@ -88,10 +88,6 @@ class DialBack:
         self._p2p, self._relays, self._clock = p2p, relays, clock
         self._calls: deque[tuple[float, str, str]] = deque()
 
-    async def start(self) -> None:
-        """Begin to answer other peers."""
-        await self._p2p.serve(self)
-
     @rpc(DialMessage, DialAnswer, longest=(4096, 16_000), seconds=ASK_SECONDS)
     async def rpc_dial_back(self, request: DialMessage, caller: str) -> DialAnswer:
         """What comes of dialling the caller, unless it has asked too often."""

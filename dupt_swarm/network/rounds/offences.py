@@ -241,10 +241,6 @@ class Accusing:
     def __init__(self, p2p: GuardedP2P, swarm_id: str, offences: Offences) -> None:
         self._p2p, self._swarm_id, self._offences = p2p, swarm_id, offences
 
-    async def start(self) -> None:
-        """Begin to answer other peers."""
-        await self._p2p.serve(self)
-
     # 256 names; 16 proofs, whose signatures are checked
     @rpc(ProofsMessage, ProofsMessage, longest=(180_000, 180_000), seconds=ANSWER_SECONDS, calls=10)
     async def rpc_proofs(self, request: ProofsMessage, caller: str) -> ProofsMessage:

@@ -157,10 +157,6 @@ class Exchange:
         self._file_slots = UploadSlots.within(p2p.bandwidth.upload.rate)
         self._backoff = Backoff()
 
-    async def start(self) -> None:
-        """Start serving other peers."""
-        await self._p2p.serve(self)
-
     def publish(self, hello: Hello, blobs: Sequence[Blob]) -> None:
         """From now on serve ``blobs``, and for a while older ones that are being asked for."""
         self._hello = hello

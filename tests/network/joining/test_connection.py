@@ -44,7 +44,7 @@ async def test_a_peer_that_is_not_admitted_has_no_say(
             if kind in tokens:
                 own = NodeSettings("oracle", invitation=str(tokens[kind]))
                 peer.p2p.admission = build_admission(peer.p2p, own, MANIFEST)
-                await peer.p2p.admission.start()
+                await peer.p2p.serve(peer.p2p.admission)
         await connect(me.p2p, [peer.address for peer in rest])
         ids = {kind: str(peer.p2p.peer_id) for kind, peer in zip(others, rest, strict=True)}
         mine = NodeSettings("oracle", invitation=str(token()), revoked=list_of_revoked)

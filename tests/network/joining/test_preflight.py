@@ -23,9 +23,9 @@ async def test_each_address_says_what_it_knows(stations, tmp_path: Path) -> None
     """A ready peer tells version, manifest and time, and dials back; the others have a reason each."""
     async with stations(2) as [ready, other]:
         exchange = Exchange(ready.p2p)
-        await exchange.start()
+        await ready.p2p.serve(exchange)
         exchange.publish(HELLO, [])
-        await DialBack(ready.p2p, list).start()
+        await ready.p2p.serve(DialBack(ready.p2p, list))
         peers = (NOBODY, other.address, ready.address)
         settings = NodeSettings("oracle", initial_peers=peers, host_maddrs=(ANY_PORT,))
         checkup = await preflight(settings, tmp_path)
@@ -58,7 +58,7 @@ async def test_a_clock_that_is_wrong_is_measured(
     async with stations(1) as [peer]:
         exchange = WrongClock(peer.p2p)
         exchange.told = "" if wrong_by is None else str(time.time() + wrong_by)
-        await exchange.start()
+        await peer.p2p.serve(exchange)
         settings = NodeSettings("oracle", initial_peers=(peer.address,), host_maddrs=(ANY_PORT,))
         ahead = (await preflight(settings, tmp_path)).answers[peer.address].ahead_seconds
     assert ahead is None if found is None else ahead == pytest.approx(found, abs=60)

@@ -53,7 +53,7 @@ async def test_dial_back(stations) -> None:
     async with stations(2) as [one, two]:
         await connect(two.p2p, [one.address])
         relay = "/ip4/192.0.2.1/tcp/1/p2p/QmRe1ay"
-        await DialBack(one.p2p, lambda: [relay]).start()
+        await one.p2p.serve(DialBack(one.p2p, lambda: [relay]))
         own, _, _ = two.address.rpartition("/p2p/")
         unspecified = own.replace("127.0.0.1", "0.0.0.0")
         closed, udp = "/ip4/127.0.0.1/tcp/1", "/ip4/127.0.0.1/udp/1/quic-v1"

@@ -55,7 +55,7 @@ async def test_nobody_to_ask(tmp_path) -> None:
 async def test_dialled_back(stations, tmp_path) -> None:
     """Who is dialled back by the peers that it joins is direct."""
     async with stations(1) as [one]:
-        await DialBack(one.p2p, list).start()
+        await one.p2p.serve(DialBack(one.p2p, list))
         started = await reached(tmp_path, EVERYWHERE, one.address)
         assert started.reach == "direct"
 
@@ -116,7 +116,7 @@ async def test_verdicts(stations, tmp_path) -> None:
         refused = await verdict(one.address)
         assert (refused.kind, refused.relays) == ("client", ())
         assert refused.settings.host_maddrs != EVERYWHERE  # a second daemon would get the same port
-        await DialBack(one.p2p, list).start()
+        await one.p2p.serve(DialBack(one.p2p, list))
         dialled = await verdict(one.address)
         assert (dialled.kind, dialled.announced) == ("local", ())
         # What is announced is asked about in place of what is listened on.
@@ -130,7 +130,7 @@ async def test_whoever_is_asked_is_busy(stations, tmp_path, monkeypatch) -> None
     moments: Iterator[float] = iter([0.0, *[1.0] * 5, 99.0, *[100.0] * 9])
     async with stations(1) as [one]:
         settings = NodeSettings("oracle", initial_peers=(one.address,), host_maddrs=EVERYWHERE)
-        await DialBack(one.p2p, list, lambda: next(moments)).start()
+        await one.p2p.serve(DialBack(one.p2p, list, lambda: next(moments)))
         p2p = await start_daemon(settings, tmp_path)
         try:
             initial = await connect(p2p, [one.address])
@@ -227,7 +227,7 @@ async def test_asked_again(stations, tmp_path) -> None:
 
         try:
             assert await found(dialled=True) is await found(dialled=False) is None
-            await DialBack(one.p2p, list).start()
+            await one.p2p.serve(DialBack(one.p2p, list))
             assert await found(dialled=True) is False
             assert await found(dialled=False) is True
             assert await found(dialled=False, initial_peers=()) is None

@@ -77,7 +77,7 @@ async def accusers(stations, manifest, voters, count: int = 3, kind=Accusing) ->
             member.electorate = Electorate().after(voters, weak=True)
             offences = Offences(manifest.swarm_id, member, peer.folder / "offences.json")
             here = (kind if number == count - 1 else Accusing)(peer.p2p, manifest.swarm_id, offences)
-            await here.start()
+            await peer.p2p.serve(here)
             made.append(Accuser(member, offences, here))
         yield made
 

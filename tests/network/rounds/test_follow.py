@@ -75,7 +75,7 @@ class Peer:
         """It is where these rounds have led by then, and keeps what went into them."""
         words = Words(kept.manifest.swarm_id)
         self.member = Membership(kept.manifest, station.p2p, station.key)
-        self.exchange = Exchange(station.p2p)
+        self._station, self.exchange = station, Exchange(station.p2p)
         self.store = StateStore(kept.manifest, self.exchange)
         self.log, self.shelf = RoundLog(10, 1 << 24), Shelf(dict(kept.blobs))
         self.exchange.serve_from(self.shelf)
@@ -113,8 +113,8 @@ class Peer:
 
     async def open(self) -> None:
         """Begin to answer others, and tell where it is."""
-        await self.exchange.start()
-        await self.member.gossip.start()
+        await self._station.p2p.serve(self.exchange)
+        await self._station.p2p.serve(self.member.gossip)
         await self.be_at(self.store.current)
 
     async def be_at(self, state: ReplicaState, *, claiming: str = "") -> None:

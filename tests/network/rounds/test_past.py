@@ -84,7 +84,7 @@ def joined(
                 return tell(known)
 
             theirs.tell_links(count, lambda: None if begins is None else BeginningRecord.of(begins))
-            await theirs.start()
+            await giving.p2p.serve(theirs)
             yield newcomer
 
     return start

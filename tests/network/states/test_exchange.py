@@ -69,7 +69,7 @@ class MuteDonor(Exchange):
 
 async def open_exchange(kind: type[Exchange], p2p, *blobs: Blob) -> Exchange:
     exchange = kind(p2p)
-    await exchange.start()
+    await p2p.serve(exchange)
     if blobs:
         exchange.publish(HELLO, blobs)
     return exchange

@@ -31,7 +31,7 @@ def fill(folder: Path, *numbers: int) -> Path:
 async def serve(station, folder: Path) -> OfferedFiles:
     """A peer that has what is in ``folder``, and wants nothing."""
     exchange = Exchange(station.p2p)
-    await exchange.start()
+    await station.p2p.serve(exchange)
     return OfferedFiles(folder, exchange, lambda: [])
 
 
@@ -67,7 +67,7 @@ async def test_what_is_wanted_comes_from_whoever_has_it(stations, tmp_path) -> N
             await serve(donor, fill(tmp_path / str(number), number))
         mine = tmp_path / "mine"
         exchange = Exchange(joiner.p2p)
-        await exchange.start()
+        await joiner.p2p.serve(exchange)
         donors = [str(donor.p2p.peer_id) for donor in (first, second)]
         files = OfferedFiles(mine, exchange, lambda: donors)
         async with background(files.fetch_forever()):
@@ -162,7 +162,7 @@ async def test_without_a_folder_nothing_is_served(stations) -> None:
     async with stations(2) as [donor, joiner]:
         await connect(joiner.p2p, [donor.address])
         exchange = Exchange(donor.p2p)
-        await exchange.start()
+        await donor.p2p.serve(exchange)
         OfferedFiles(None, exchange, lambda: [])
         with pytest.raises(NodeError, match="does not hold"):
             await Exchange(joiner.p2p).fetch_index(NAMES[0].digest, [str(donor.p2p.peer_id)])
@@ -198,7 +198,7 @@ async def test_a_file_is_read_when_there_is_a_place_for_who_asks(stations, tmp_p
     async with stations(2) as [donor, joiner]:
         await connect(joiner.p2p, [donor.address])
         serving = Exchange(donor.p2p)
-        await serving.start()
+        await donor.p2p.serve(serving)
         OfferedFiles(fill(tmp_path / "theirs", 0), serving, lambda: [])
         reads = noted(monkeypatch)
         peer = str(donor.p2p.peer_id)
