@@ -109,7 +109,7 @@ async def test_a_donor_that_lies_is_left_out(stations, tmp_path, monkeypatch, ki
                 await asyncio.sleep(0.05)
         assert (mine / NAME.digest).read_bytes() == SHARD
         assert [path.name for path in mine.iterdir()] == [NAME.digest]
-        assert (str(liar.p2p.peer_id) in files._exchange._backoff) == (kind is not ForgetfulDonor)
+        assert (str(liar.p2p.peer_id) in files._exchange._avoided) == (kind is not ForgetfulDonor)
 
 
 @pytest.mark.parametrize(

@@ -34,5 +34,4 @@ history      the chain of links to our state, in memory and on disk
 follow       gets to where others are, by their links
 past         learns the links before the state with which we have joined
 origins      anchors from which less than a quorum went on, on disk
-pauses       when a peer that was asked in vain is asked again
 """

@@ -17,10 +17,10 @@ from itertools import dropwhile
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.rounds.deciding import Deciding
 from dupt_swarm.network.rounds.history import History
-from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states.replaying import Replaying
 from dupt_swarm.network.states.store import StateStore, name_of
 from dupt_swarm.node.messages import CatchingUp, FetchFailed
@@ -95,7 +95,7 @@ class Following:
 
     def _elsewhere(self) -> Peer | None:
         """A peer at a state that is none of ours: one whose word counts, if there is one."""
-        now, chain = time.monotonic(), self.history.chain
+        chain = self.history.chain
         ours = (self._deciding.next_state, "")
         found = [
             peer
@@ -103,7 +103,7 @@ class Following:
             if peer.peer_id != self._member.peer_id
             and peer.record.state_digest not in ours
             and peer.record.state_digest not in chain
-            and not self._pauses.has(peer.peer_id, now)
+            and peer.peer_id not in self._pauses
         ]
         electorate = chain.electorate
 
@@ -132,11 +132,11 @@ class Following:
                     moved = not handed and await self._get(links, trial.electorate_of(after), peer_id)
                 elif after in self.history.chain and self._newest is not before:
                     # A round of ours has led there meanwhile: it was in vain by no fault of this peer.
-                    self._pauses.note(peer_id, time.monotonic(), useful=True)
+                    self._pauses.note(peer_id, useful=True)
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s tells no links that lead on: %s", peer_id, error)
         finally:
-            self._pauses.note(peer_id, time.monotonic(), useful=moved or handed)
+            self._pauses.note(peer_id, useful=moved or handed)
         if moved and self._store.newer is not None:  # else we have left it behind meanwhile
             await then()
 

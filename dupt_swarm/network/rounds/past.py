@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Container, Iterable, Sequence
 from contextlib import aclosing
 
 from dupt_swarm.manifest import Manifest
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.p2p.rpc import CallError
 from dupt_swarm.network.rounds.history import History
-from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states.exchange import Exchange
 from dupt_swarm.node.view import Peer
 from dupt_swarm.replica.chain import Chain
@@ -50,11 +49,9 @@ class Past:
                 await asyncio.sleep(LOOK_SECONDS)
 
     def _others(self) -> list[Peer]:
-        now, me = time.monotonic(), self._member.peer_id
+        me = self._member.peer_id
         asked = [
-            peer
-            for peer in self._member.living
-            if peer.peer_id != me and not self._pauses.has(peer.peer_id, now)
+            peer for peer in self._member.living if peer.peer_id != me and peer.peer_id not in self._pauses
         ]
         return by_trust(asked, self._history.chain.electorate)
 
@@ -73,7 +70,7 @@ class Past:
         except (CallError, ValueError, TimeoutError) as error:
             logger.debug("%s does not tell the past: %r", peer_id, error)
         finally:
-            self._pauses.note(peer_id, time.monotonic(), useful=useful)
+            self._pauses.note(peer_id, useful=useful)
 
 
 def by_trust(peers: Iterable[Peer], electorate: Container[str]) -> list[Peer]:

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.task_group import TaskGroup, wait_at_most
 from dupt_swarm.node.messages import Downloading
@@ -109,7 +110,7 @@ class ChunkQueue(Generic[Asked]):
         ]
 
 
-AVOID_SECONDS = 120.0
+AVOID_SECONDS = 120.0  # donors that failed us are asked last for so long
 
 Donors = Callable[[], Awaitable[Sequence[str]]]
 
@@ -160,23 +161,6 @@ class Donor:
         self.chunks, self.reason = self.chunks + 1, ""
 
 
-class Backoff:
-    """Donors that failed us lately: they are asked last, until their time is over."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until: dict[str, float] = {}
-
-    def add(self, donor: str) -> None:
-        """Avoid ``donor`` for a while."""
-        now = self._clock()
-        self._until = {other: until for other, until in self._until.items() if until > now}
-        self._until[donor] = now + AVOID_SECONDS
-
-    def __contains__(self, donor: str) -> bool:
-        return self._until.get(donor, 0.0) > self._clock()
-
-
 def reason_of(error: BaseException) -> str:
     """Why a donor failed, in words."""
     if isinstance(error, TimeoutError):
@@ -211,7 +195,7 @@ class Download:
         self,
         assembly: Assembly,
         ask: Ask,
-        avoided: Backoff,
+        avoided: Pauses,
         bucket: TokenBucket | None = None,
         tell: Callable[[Downloading], None] = lambda _: None,
     ) -> None:
@@ -223,7 +207,7 @@ class Download:
             bucket: what we may receive.
             tell: hears how far it is, several times a second.
         """
-        self._assembly, self._ask, self._backoff, self._tell = assembly, ask, avoided, tell
+        self._assembly, self._ask, self._avoided, self._tell = assembly, ask, avoided, tell
         self._bucket = bucket or TokenBucket(None)
         kind = assembly.index.header.get("kind")
         self._urgent = kind == CONTRIBUTION  # a group waits for it
@@ -304,7 +288,7 @@ class Download:
         return [
             donor
             for donor in self._donors.values()
-            if donor.task is None and not donor.leaving and donor.peer not in self._backoff
+            if donor.task is None and not donor.leaving and donor.peer not in self._avoided
         ]
 
     @property
@@ -351,7 +335,7 @@ class Download:
             error = group.exceptions[0]
             donor.reason = reason_of(error)
             if not is_harmless(error):
-                self._backoff.add(donor.peer)
+                self._avoided.note(donor.peer, useful=False)
         finally:
             donor.busy = False
             if donor.leaving:
@@ -418,7 +402,7 @@ class Download:
         donor.gave()
         for other in self._queue.arrived(donor, number):
             other.reason = "it was slow"
-            self._backoff.add(other.peer)
+            self._avoided.note(other.peer, useful=False)
             if other.task is not None:
                 other.task.cancel()
         self._notify()

@@ -14,6 +14,7 @@ from pydantic import Field
 from dupt_swarm.errors import NodeError
 from dupt_swarm.fields import Count, Digest
 from dupt_swarm.network.p2p.guard import GuardedP2P
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.p2p.rpc import (
     CallError,
     Callers,
@@ -25,7 +26,7 @@ from dupt_swarm.network.p2p.rpc import (
     rpc,
     rpc_stream,
 )
-from dupt_swarm.network.states.download import Backoff, Donors, Download, is_harmless, reason_of
+from dupt_swarm.network.states.download import AVOID_SECONDS, Donors, Download, is_harmless, reason_of
 from dupt_swarm.network.states.hello import Hello
 from dupt_swarm.network.states.serving import SMALL_BYTES, SMALL_SLOTS, BlobCache, UploadSlots
 from dupt_swarm.node.messages import Downloading
@@ -155,7 +156,7 @@ class Exchange:
         self._slots = UploadSlots.within(p2p.bandwidth.upload.rate)
         self._small_slots = UploadSlots(SMALL_SLOTS)
         self._file_slots = UploadSlots.within(p2p.bandwidth.upload.rate)
-        self._backoff = Backoff()
+        self._avoided = Pauses(AVOID_SECONDS, AVOID_SECONDS)
 
     def publish(self, hello: Hello, blobs: Sequence[Blob]) -> None:
         """From now on serve ``blobs``, and for a while older ones that are being asked for."""
@@ -309,7 +310,7 @@ class Exchange:
         Raises:
             NodeError: none did; says why for each.
         """
-        waiting = sorted(donors, key=self._backoff.__contains__)
+        waiting = sorted(donors, key=self._avoided.__contains__)
         asked: dict[asyncio.Task[Index], str] = {}
         problems = []
         try:
@@ -325,7 +326,7 @@ class Exchange:
                         return task.result()
                     problems.append(f"{donor}: {reason_of(error)}")
                     if not is_harmless(error):
-                        self._backoff.add(donor)
+                        self._avoided.note(donor, useful=False)
         finally:
             for task in asked:
                 task.cancel()
@@ -349,7 +350,7 @@ class Exchange:
             message = ChunksMessage(digest=assembly.index.digest, numbers=tuple(numbers))
             return self._p2p.stream(donor, Exchange.rpc_chunks, message)
 
-        download = Download(assembly, ask, self._backoff, self._p2p.bandwidth.download, tell)
+        download = Download(assembly, ask, self._avoided, self._p2p.bandwidth.download, tell)
         await download.run(donors, seconds)
         return assembly.finish()
 

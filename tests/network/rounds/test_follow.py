@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +14,10 @@ import torch
 
 from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.rounds import follow
 from dupt_swarm.network.rounds.follow import FIRST_SECONDS, LONGEST_SECONDS, Following
 from dupt_swarm.network.rounds.history import History
-from dupt_swarm.network.rounds.pauses import Pauses
 from dupt_swarm.network.states import exchange
 from dupt_swarm.network.states.download import always
 from dupt_swarm.network.states.exchange import Exchange
@@ -173,6 +174,7 @@ def clock(monkeypatch) -> Clock:
     """That by which others are asked again."""
     found = Clock()
     monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=found))
+    monkeypatch.setattr(follow, "Pauses", partial(Pauses, clock=found))
     return found
 
 
@@ -716,7 +718,7 @@ async def test_what_is_remembered_of_those_asked_is_bounded(kept, peers_at, cloc
     async with peers_at((kept, 0)) as peers:
         following = peers[0].following
         for number in range(1000):
-            following._pauses.note(f"liar{number}", clock.now, useful=False)
+            following._pauses.note(f"liar{number}", useful=False)
             clock.now += 1.0
         assert len(following._pauses._ends) <= FIRST_SECONDS + LONGEST_SECONDS + 1
 

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +13,7 @@ from dupt_swarm.network.members.identity import load_identity
 from dupt_swarm.network.members.membership import Membership
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
 from dupt_swarm.network.p2p.daemon import connect
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.rounds import past
 from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.past import FIRST_SECONDS, Past, by_trust, chain_of
@@ -186,7 +187,7 @@ async def test_lies_are_not_taken(kept, joined, monkeypatch, lie: str) -> None:
     """Our chain stays as it is, and who tells them is not asked again at once."""
     told = LIES[lie](kept)
     now = [1000.0]
-    monkeypatch.setattr(past, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(past, "Pauses", partial(Pauses, clock=lambda: now[0]))
 
     def tell(known: Sequence[str]) -> Sequence[Link]:
         return [] if known else told

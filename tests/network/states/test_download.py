@@ -9,9 +9,10 @@ import pytest
 
 from dupt_swarm.errors import NodeError
 from dupt_swarm.network.p2p.bandwidth import TokenBucket
+from dupt_swarm.network.p2p.pauses import Pauses
 from dupt_swarm.network.p2p.rpc import CallError, Refusal
 from dupt_swarm.network.states import download as download_module
-from dupt_swarm.network.states.download import AVOID_SECONDS, Backoff, Download
+from dupt_swarm.network.states.download import AVOID_SECONDS, Download
 from dupt_swarm.node.messages import Downloading
 from dupt_swarm.replica import blob as blob_module
 from dupt_swarm.replica.blob import Assembly, Blob
@@ -80,9 +81,14 @@ class Donors:
             yield self.blob.chunk(number)
 
 
-async def run(assembly: Assembly, donors: Donors, avoided: Backoff | None = None, **options) -> None:
+def avoiding() -> Pauses:
+    """Nobody so far."""
+    return Pauses(AVOID_SECONDS, AVOID_SECONDS)
+
+
+async def run(assembly: Assembly, donors: Donors, avoided: Pauses | None = None, **options) -> None:
     seconds = options.pop("seconds", 30.0)
-    avoided = Backoff() if avoided is None else avoided
+    avoided = avoiding() if avoided is None else avoided
     await Download(assembly, donors.ask, avoided, **options).run(donors.known, seconds)
 
 
@@ -108,7 +114,11 @@ def test_all_donors_give_different_chunks(blob) -> None:
 )
 def test_a_good_donor_completes_what_a_bad_one_began(blob, manner, reason) -> None:
     """Whatever the bad one does, the download completes; alone the bad one is named, with the reason."""
-    donors, assembly, avoided = Donors(blob, bad=manner, good="is good"), Assembly(blob.index), Backoff()
+    donors, assembly, avoided = (
+        Donors(blob, bad=manner, good="is good"),
+        Assembly(blob.index),
+        avoiding(),
+    )
     asyncio.run(run(assembly, donors, avoided))
     assert bytes(assembly.finish().sections[0]) == bytes(blob.sections[0])
     assert len(donors.gave["good"]) >= CHUNKS - len(donors.gave["bad"])
@@ -153,7 +163,7 @@ def test_the_end_does_not_wait_for_a_slow_donor(blob, monkeypatch) -> None:
     donors, assembly, avoided = (
         Donors(blob, slow="is silent", good="is good"),
         Assembly(blob.index),
-        Backoff(),
+        avoiding(),
     )
     asyncio.run(run(assembly, donors, avoided))
     assert bytes(assembly.finish().sections[0]) == bytes(blob.sections[0])
@@ -208,8 +218,8 @@ def test_a_fast_donor_does_more(blob) -> None:
 
 def test_a_peer_that_failed_is_asked_last(blob) -> None:
     """A donor that failed lately gives nothing while others can, and is asked when nobody else is left."""
-    avoided = Backoff()
-    avoided.add("bad")
+    avoided = avoiding()
+    avoided.note("bad", useful=False)
     donors = Donors(blob, bad="is good", good="is good")
     asyncio.run(run(Assembly(blob.index), donors, avoided))
     assert donors.requests["bad"] == 0
@@ -222,8 +232,8 @@ def test_a_peer_that_failed_is_asked_last(blob) -> None:
 def test_donors_are_avoided_for_a_while_only() -> None:
     """After its time a donor is like any other."""
     now = [0.0]
-    avoided = Backoff(lambda: now[0])
-    avoided.add("bad")
+    avoided = Pauses(AVOID_SECONDS, AVOID_SECONDS, lambda: now[0])
+    avoided.note("bad", useful=False)
     now[0] += AVOID_SECONDS - 1
     assert "bad" in avoided
     now[0] += 2
@@ -232,7 +242,11 @@ def test_donors_are_avoided_for_a_while_only() -> None:
 
 def test_a_busy_donor_is_asked_again(blob) -> None:
     """Busy is no failure: it is not avoided, and gives later; alone it is named when the time is over."""
-    donors, assembly, avoided = Donors(blob, a="is busy once"), Assembly(blob.index), Backoff()
+    donors, assembly, avoided = (
+        Donors(blob, a="is busy once"),
+        Assembly(blob.index),
+        avoiding(),
+    )
     asyncio.run(run(assembly, donors, avoided))
     assert not assembly.missing
     assert "a" not in avoided
@@ -256,7 +270,7 @@ async def test_donors_that_come_later_help(blob) -> None:
         donors.manners["later"] = "is good"
         return found
 
-    await Download(assembly, donors.ask, Backoff()).run(known, 30.0)
+    await Download(assembly, donors.ask, avoiding()).run(known, 30.0)
     assert sorted(donors.gave["later"]) == list(range(CHUNKS))
 
 
@@ -267,7 +281,7 @@ async def test_not_finding_donors_is_survived(blob) -> None:
         raise OSError("no network")
 
     with pytest.raises(NodeError, match="nobody has it"):
-        await Download(Assembly(blob.index), Donors(blob).ask, Backoff()).run(nobody, 30.0)
+        await Download(Assembly(blob.index), Donors(blob).ask, avoiding()).run(nobody, 30.0)
 
 
 async def test_the_time_is_bounded(blob) -> None:

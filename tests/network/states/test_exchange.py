@@ -101,7 +101,7 @@ async def test_another_donor_completes(stations, blob) -> None:
         with pytest.raises(NodeError, match="failed") as caught:
             await exchange.fetch(Assembly(blob.index), always([str(bad.p2p.peer_id)]), 30)
         assert f"{bad.p2p.peer_id}: " in str(caught.value)
-        assert str(bad.p2p.peer_id) in exchange._backoff
+        assert str(bad.p2p.peer_id) in exchange._avoided
         await open_exchange(Exchange, good.p2p, blob)
         donors = always([str(bad.p2p.peer_id), str(good.p2p.peer_id)])
         fetched = await exchange.fetch(Assembly(blob.index), donors, 30)
@@ -156,7 +156,7 @@ async def test_unknown_digest(stations, blob) -> None:
             await exchange.fetch(Assembly(blob.index), always([]), 30)
         with pytest.raises(CallError, match="in no swarm yet"):
             await exchange.hello(peer)
-        assert peer not in exchange._backoff
+        assert peer not in exchange._avoided
 
 
 @pytest.mark.parametrize("kind", [OtherDonor, MuteDonor])
@@ -172,7 +172,7 @@ async def test_the_index_comes_from_whoever_gives_the_right_one(stations, blob, 
         assert await exchange.fetch_index(blob.digest, peers) == blob.index
         with pytest.raises(NodeError, match=r"sent another blob|no answer within 3 s"):
             await exchange.fetch_index(blob.digest, peers[:1])
-        assert peers[0] in exchange._backoff
+        assert peers[0] in exchange._avoided
 
 
 async def test_who_only_has_a_record_takes_no_place_of_a_voter(stations, monkeypatch) -> None:
@@ -270,7 +270,7 @@ async def test_who_failed_is_asked_last_for_an_index(alone, blob) -> None:
         return IndexMessage(blob.index)
 
     alone._p2p.call = call
-    alone._backoff.add("bad")
+    alone._avoided.note("bad", useful=False)
     assert await alone.fetch_index(blob.digest, ["bad", "good"]) == blob.index
     assert asked == ["good"]
 
