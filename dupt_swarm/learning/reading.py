@@ -96,15 +96,17 @@ def read_json_rows(path: Path) -> Iterator[JsonRow]:
                     f"{where}: the line is longer than {LINE_MAX >> 20} MiB; if the file is one JSON array, "
                     "write each of its objects into a line of its own"
                 )
-            if line.strip():
-                yield JsonRow(where, _json_object(line, where), raw.tell())
+            try:
+                text = line.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                raise _not_utf8(where, error) from error
+            if text.strip():
+                yield JsonRow(where, _json_object(text, where), raw.tell())
 
 
-def _json_object(line: bytes, where: str) -> dict[str, Any]:
+def _json_object(line: str, where: str) -> dict[str, Any]:
     try:
-        found = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise _not_utf8(where, error) from error
+        found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise CorpusError(f"{where}: not valid JSON: {error}; fix or remove that line") from error
     if not isinstance(found, dict):

@@ -65,6 +65,14 @@ def test_long_cells(tmp_path: Path) -> None:
     assert len(str(read(path)[0]["text"])) == 200_000
 
 
+@pytest.mark.parametrize("blank", ["\ufeff", "\u00a0", "\u3000", "\x1f"])
+def test_a_line_that_is_blank_to_the_eye_is_passed_over(blank: str, tmp_path: Path) -> None:
+    """Also at the beginning, with a byte order mark; what has no other line has no rows."""
+    lines = f"{blank}\n{AS_LINES}{blank}".encode()
+    assert len(read(write(tmp_path / "a.jsonl", lines))) == len(ROWS)
+    assert not read(write(tmp_path / "b.jsonl", blank.encode()))
+
+
 def test_a_line_is_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of JSON beyond the bound may be a whole array, and is named."""
     monkeypatch.setattr("dupt_swarm.learning.reading.LINE_MAX", 1 << 20)
