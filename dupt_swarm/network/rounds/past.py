@@ -101,7 +101,7 @@ async def chain_of(
         state: digest of the last state.
         electorate: of that state.
         whole: whether all rounds are wanted; else nothing but the last state vouches for the first one.
-        known: what is known already, and gone on with, from where the two part.
+        known: what is known already, and gone on with; where the two part, theirs must win (`Chain.follow`).
 
     Raises:
         CallError: the peer does not answer.
@@ -111,7 +111,7 @@ async def chain_of(
     chain = known and known.copied_from(known.first)
     if chain is not None and state in chain:
         chain.cut(state)
-    words = Words(manifest.swarm_id)
+    words, reached = Words(manifest.swarm_id), ""
     async with asyncio.timeout(TELLING_SECONDS):
         async with aclosing(exchange.links_of(peer_id, chain.known() if chain else [], all=True)) as pages:
             async for page in pages:
@@ -120,11 +120,12 @@ async def chain_of(
                         raise ValueError("it does not say where its links begin")
                     chain = page.begins.chain
                     _check_beginning(chain, manifest, whole=whole)
-                elif known is not None and page.links and page.links[0].state in chain:
-                    chain.cut(page.links[0].state)
-                known = None
-                if chain.head != state:
-                    await asyncio.to_thread(_follow, chain, page.links, words, state, electorate.round)
+                    reached = chain.first
+                if chain.head != state and page.links:
+                    reached = reached or page.links[0].state
+                    reached = await asyncio.to_thread(
+                        _follow, chain, page.links, words, reached, state, electorate.round
+                    )
                 if chain.head == state:
                     break
     if chain is None or (chain.head, chain.electorate) != (state, electorate):
@@ -140,13 +141,23 @@ def _check_beginning(chain: Chain, manifest: Manifest, *, whole: bool) -> None:
         raise ValueError("its chain begins with another state than the manifest names")
 
 
-def _follow(chain: Chain, records: Sequence[LinkRecord], words: Words, state: str, rounds: int) -> None:
-    """Go on with links, up to that ``state``, but to no more than so many ``rounds``."""
+def _follow(
+    chain: Chain, records: Sequence[LinkRecord], words: Words, reached: str, state: str, rounds: int
+) -> str:
+    """Go on with links from what they have ``reached``, up to that ``state``, but to no more ``rounds``.
+
+    Returns:
+        What they reach.
+    """
     for record in records:
         if chain.head == state:
-            return
-        if chain.electorate.round >= rounds or record.state != chain.head:
+            break
+        if record.state != reached or chain.electorate_of(reached).round >= rounds:
             raise ValueError(
                 "its links go on after the round of the state, or do not follow from one another"
             )
         chain.follow([record.link(words)])
+        reached = record.after
+        if reached not in chain:
+            raise ValueError("its links part from what is known, and do not win")
+    return reached

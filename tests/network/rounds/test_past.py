@@ -19,7 +19,7 @@ from dupt_swarm.network.rounds.history import History
 from dupt_swarm.network.rounds.past import FIRST_SECONDS, Past, by_trust, chain_of
 from dupt_swarm.network.states import exchange
 from dupt_swarm.network.states.exchange import Exchange
-from dupt_swarm.replica.chain import Chain
+from dupt_swarm.replica.chain import Chain, counted_in
 from dupt_swarm.replica.chain_file import ChainFile
 from dupt_swarm.replica.electorate import Electorate
 from dupt_swarm.replica.link import Brought, Choice, Link
@@ -260,6 +260,48 @@ async def test_a_known_chain_is_gone_on_with(kept, joined, known, lacking: int) 
             await chain_of(*where, state.digest, Electorate(state.round), known=ours)
 
 
+def weakly(kept: KeptRounds, rounds: int, *, aside: bool) -> list[Link]:
+    """What a stranger can sign: weak links on from there, where one has given for another, to the last state.
+
+    ``aside``: by states that nobody has.
+    """
+    liar = kept.branch(rounds)
+    for link, state in zip(kept.links[rounds:], kept.states[rounds + 1 :], strict=True):
+        first, second, third = link.choice.brought
+        brought = replace(first, tokens=first.tokens + 9), replace(second, tokens=second.tokens - 9), third
+        after = replace(state, anchor=state.anchor + 1) if aside and link is not kept.links[-1] else state
+        choice = replace(link.choice, brought=brought, weak=True)
+        liar.links.append(liar.link(choice, after.digest, [3]))
+        liar.states.append(after)
+    assert liar.chain().electorate == kept.states[-1].electorate
+    assert sum(counted_in(liar.links).values()) == kept.states[-1].swarm_tokens
+    return liar.links
+
+
+@pytest.mark.parametrize("begins", [0, 1, 2])
+@pytest.mark.parametrize("page_bytes", [1, exchange.LINKS_BYTES_MAX])
+async def test_what_is_known_is_not_told_otherwise(kept, joined, monkeypatch, page_bytes, begins) -> None:
+    """What a quorum has signed is not replaced by what anybody can sign, from wherever on that is told."""
+    monkeypatch.setattr(exchange, "LINKS_BYTES_MAX", page_bytes)
+    known, state, told = kept.chain(ROUNDS - 1), kept.states[-1], list[Link]()
+
+    def tell(states: Sequence[str]) -> Sequence[Link]:
+        place = next((place for place, link in enumerate(told) if [link.after] == [*states]), -1)
+        return told[begins if len(states) > 1 else place + 1 :]
+
+    async with joined(tell, kept.chain()) as newcomer:
+        where = newcomer.exchange, newcomer.donor, kept.manifest, state.digest, state.electorate
+        for told in (kept.links, weakly(kept, 2, aside=False)):
+            found = await chain_of(*where, known=known)
+            assert [link.choice for link in found.links] == [link.choice for link in [*known.links, told[-1]]]
+        told = weakly(kept, 2, aside=True)
+        with pytest.raises(ValueError, match="part from what is known"):
+            await chain_of(*where, known=known)
+        told = kept.links[:3] * 2  # and so on
+        with pytest.raises(ValueError, match="do not follow from one another"):
+            await chain_of(*where, known=known)
+
+
 async def test_a_past_that_leads_elsewhere(kept, tmp_path) -> None:
     """It is not begun with, and no link is taken beyond the round of our state: liars have any number."""
     words, ours = Words(kept.manifest.swarm_id), kept.states[JOINED]
@@ -269,7 +311,7 @@ async def test_a_past_that_leads_elsewhere(kept, tmp_path) -> None:
     assert history.chain.links == [] and history.chain.begins == JOINED
     chain = kept.chain(0)
     with pytest.raises(ValueError, match="go on after the round of the state"):
-        past._follow(chain, list(map(LinkRecord.of, kept.links)), words, "f" * 64, JOINED)
+        past._follow(chain, list(map(LinkRecord.of, kept.links)), words, chain.head, "f" * 64, JOINED)
     assert chain.links == kept.links[:JOINED]
 
 
