@@ -85,9 +85,13 @@ class Answer:
 
 
 def _words_behind(proposal: Proposal | None, leaves: tuple[Report, ...]) -> list[Word]:
-    """Those of a proposal and of all that bind it, and those of leaves."""
-    found = [word for each in leaves for word in each.words]
+    """Those of a proposal and of all that bind it, and those of leaves.
+
+    What others have left with comes last: of each maker only the first ones count, see `Evidence`.
+    """
+    found: list[Word] = []
     while proposal is not None:
         found += (proposal, *proposal.promises)
         proposal = proposal.basis
-    return found
+    found += (each.promise for each in leaves)
+    return found + [word for each in leaves for word in _words_behind(each.basis, each.leaves)]

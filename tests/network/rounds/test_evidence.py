@@ -6,6 +6,7 @@ import pytest
 
 from dupt_swarm.network.rounds import evidence
 from dupt_swarm.network.rounds.evidence import NEW_MAX, WORDS_MAX, Evidence
+from dupt_swarm.network.rounds.reports import Report
 from dupt_swarm.replica.link import Accepted, Word, contradict
 from tests.support.words import acceptance, brought, choice, promise, proposal
 
@@ -122,3 +123,15 @@ def test_a_message_costs_little(monkeypatch) -> None:
         noting.evidence.note([*words, *words, acceptance("b", ALL)])
         assert len(noting.evidence._words["a"]) == known
     assert len(compared) == WORDS_MAX * (WORDS_MAX - 1) / 2
+
+
+def test_words_of_a_leave_hide_no_others() -> None:
+    """Whoever has left may show any number of another's words: what is proposed is looked at before them."""
+    noting, first, second = Noting(), proposal([], ALL), proposal([], THREE)
+    liar = first.maker
+    junk = [replace(promise(liar), brought=brought(liar, tokens)) for tokens in range(4 * WORDS_MAX)]
+    left = Report(promise("c", leaves=True), replace(proposal(junk, THREE), maker="c"))
+    for said in (first, second):
+        for _ in range(4):  # nothing else is kept of so many
+            noting.evidence.note(Report(promise("b"), basis=said, leaves=(left,)).words)
+    assert noting.proofs == [(first, second)]
