@@ -432,6 +432,16 @@ def test_a_leave_that_is_not_its_makers() -> None:
     assert not found.ballots._who_left
 
 
+def test_a_leave_with_words_of_others() -> None:
+    """What its maker need not show, as it has accepted nothing, is not repeated in each message."""
+    found, other, liar = coordinating(), MEMBERS[2], MEMBERS[1]
+    junk = tuple(Promise(liar, STATE, 0, Brought(liar, f"{each:064x}", 10)) for each in range(ROWS_MAX))
+    leave = Promise(other, STATE, 0, leaves=True)
+    found.note(Report(leave, Proposal(other, STATE, 0, Choice(()), junk)), 0.0)
+    assert found.answer().leaves == found.report().leaves == (Report(leave),)
+    assert_goes_on(found)
+
+
 def test_an_acceptance_that_nobody_can_show() -> None:
     """Who says that it has accepted something earlier, and shows no proposal, has not come."""
     coordinator = coordinator_of(ELECTORATE, STATE, 0)

@@ -524,7 +524,9 @@ class Ballots:
         known = self._leaves.get(promise.maker)
         comes_back = known is not None and known.promise.brought is None and promise.brought is not None
         if (known is None or comes_back) and self._is_shown(report):
-            self._leaves[promise.maker] = Report(promise, report.basis)
+            accepted = promise.accepted  # what it does not have to show would be repeated in each message
+            basis = None if accepted is None else self._bases.get((accepted.ballot, accepted.choice))
+            self._leaves[promise.maker] = Report(promise, basis)
             self.stock.learn([promise.brought])
 
     def _see(self, peer: str, ballot: int, now: float) -> None:
