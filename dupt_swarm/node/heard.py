@@ -53,7 +53,8 @@ class Hearing:
     def judged(self, digest: str) -> None:
         """The candidate with this digest is not to be judged again; another may have come meanwhile."""
         with self._judging:
-            if self.candidate is not None and self.candidate.digest == digest:
+            candidate = self.candidate
+            if candidate is not None and candidate.digest == digest:
                 self.candidate = None
 
     def hear(self, event: object) -> None:
