@@ -232,6 +232,7 @@ async def test_each_initial_peer_is_dialled_once(
     first_peer: NodeSettings,
     parent: Callable[..., Any],
     identities: list[Path],
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One that does not answer delays a join only once; where none answers, each has its reason."""
@@ -242,7 +243,9 @@ async def test_each_initial_peer_is_dialled_once(
         return await dial(p2p, address)
 
     monkeypatch.setattr("dupt_swarm.network.p2p.daemon.dial", noting)
-    settings = NodeSettings("oracle", host_maddrs=("/ip4/0.0.0.0/tcp/0",), identity_path=identities[1])
+    settings = NodeSettings(
+        "oracle", host_maddrs=("/ip4/0.0.0.0/tcp/0",), identity_path=identities[1], own_folder=tmp_path / "b"
+    )
     async with parent("a") as one, parent("b") as other:
         [address] = (await one.join(first_peer)).addresses
         with pytest.raises(UnreachableError) as caught:

@@ -64,6 +64,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         "oracle",
         checkpoint=tmp_path / "replica.safetensors",
         identity_path=tmp_path / "identity",
+        own_folder=tmp_path,
         manifest=manifest.canonical_bytes(),
         tokenizer=TOKENIZER,
     )
@@ -80,7 +81,7 @@ def test_a_node_tells_its_story(tmp_path: Path, caplog: pytest.LogCaptureFixture
         os.kill(node._link._process.pid, signal.SIGKILL)
         wait_until(lambda: node.hearing.catching_up.newer == result.state)
         assert node.restarts == {"exited": 1}
-        assert node.adopt(joined.state) == Adopted(result.state)
+        assert node.adopt(joined.state) == Adopted(result.state, {joined.peer_id: 64})  # as its chain tells
         assert [peer.peer_id for peer in node.refresh().peers] in ([], [joined.peer_id])
     told = [
         f"joined {manifest.swarm_id} as oracle {joined.peer_id}, direct at {joined.addresses[0]}",
