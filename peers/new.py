@@ -126,7 +126,16 @@ def command(manifest: Path, model: Path | None, name: str | None, **chosen: Any)
     for option, reason in NOT_FROM_A_MODEL.items():
         if chosen[option]:
             raise UsageError(f"{reason}; leave it out", setting=option)
-    _write_from_model(manifest, model, name=name, offering=offering, **chosen)
+    objective = _objective(chosen["task"], chosen["labels"], chosen["lm_weight"])
+    _write_from_model(
+        manifest,
+        model,
+        objective,
+        name=name,
+        seed=chosen["seed"],
+        admission=chosen["admission"],
+        offering=offering,
+    )
 
 
 def check_free(*paths: Path) -> None:
@@ -292,18 +301,14 @@ def read_all(files: Sequence[TextFiles]) -> Iterator[str]:
 def _write_from_model(
     manifest: Path,
     model: Path,
+    objective: Objective | None,
     *,
     name: str,
     seed: int,
-    task: str | None,
-    labels: str,
-    lm_weight: float | None,
     admission: str,
     offering: Offering,
-    **_: Any,
 ) -> None:
-    """A swarm that begins from a model; its state of round 0 is written, too."""
-    objective = _objective(task, labels, lm_weight)
+    """A swarm that begins from a model, to learn this, or language; its state of round 0 is written, too."""
     files = [manifest, *(manifest.with_name(other) for other in ("tokenizer.json", "initial.safetensors"))]
     check_free(*files, *offering.folders(manifest))
     from dupt_swarm.models.beginning import begin_language, begin_task, write_beginning
@@ -320,7 +325,7 @@ def _write_from_model(
     if objective is None:
         written, state = begin_language(base, name=name, seed=seed)
     else:
-        if lm_weight is None:
+        if "lm_weight" not in objective.model_fields_set:
             usual = LM_WEIGHTS[base.manifest.model.kind]
             objective = objective.model_copy(update={"lm_weight": usual})
         written, state = begin_task(base, objective, name=name, seed=seed)
